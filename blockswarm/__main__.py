@@ -1,0 +1,6 @@
+"""``python -m blockswarm``: the same program as the ``blockswarm`` command."""
+
+from blockswarm.cli.main import main
+
+if __name__ == "__main__":
+    main()
