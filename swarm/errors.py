@@ -1,0 +1,72 @@
+"""What can go wrong between a swarm and those who look at it from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockswarm.errors import BlockswarmError
+
+
+class SwarmError(BlockswarmError):
+    """Root of the errors of ``blockswarm.swarm``."""
+
+
+class ManifestError(SwarmError):
+    """A manifest that cannot be used.
+
+    Attributes
+    ----------
+    problems : tuple of str
+        Every problem found, each as ``field: reason``; the message is all of them in one line.
+    """
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class MessageError(SwarmError):
+    """A message body that breaks its contract.
+
+    Attributes
+    ----------
+    field : str
+        The key at fault.
+    reason : str
+        What is wrong with it, with the limit that was broken. Never echoes the sender's bytes.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+        self.reason = reason
+
+
+class ClientError(SwarmError):
+    """The client could not do what was asked."""
+
+
+class ConnectError(ClientError):
+    """No peer of the swarm could be reached, or none knows the run that was asked for."""
+
+
+class NoHolderError(ClientError):
+    """Nobody serves a block.
+
+    Attributes
+    ----------
+    block : int
+        The block without a holder.
+    """
+
+    def __init__(self, block: int, message: str | None = None) -> None:
+        super().__init__(message or f"no live holder of block {block}: wait for a volunteer to serve it")
+        self.block = block
+
+
+class DeadlineError(ClientError):
+    """The answer did not arrive in the time that was allowed."""
+
+
+class UntrustedAnswerError(ClientError):
+    """A holder's answer broke a rule every honest answer keeps (shape, finiteness, normalisation, digest)."""
