@@ -1,0 +1,87 @@
+"""What a volunteer and a bootstrap operator can set, checked in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from blockswarm.errors import BlockswarmError
+
+
+class ConfigError(BlockswarmError):
+    """An option has a value that cannot work; the message names the option."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerConfig:
+    """One volunteer: ``blockswarm join``."""
+
+    state_dir: Path
+    """Folder of this volunteer's identity, lock and checkpoints; made when missing."""
+    block: int | None = None
+    """Block to own; ``None`` lets placement choose (``--block auto``)."""
+    peers: tuple[str, ...] = ()
+    """Multiaddrs of peers to start from, each ending in ``/p2p/<peer id>``."""
+    run_id: str | None = None
+    """Run to join; needed when the peers know several and no manifest is given."""
+    manifest: Path | None = None
+    """Manifest file; ``None`` fetches it from the swarm by run id."""
+    data: str | None = None
+    """Corpus to train on; ``None`` takes the manifest's."""
+    identity: Path | None = None
+    """Identity file; ``None`` is ``identity.key`` in the state folder, made when missing."""
+    listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
+    """Multiaddrs to listen on; port 0 takes a free one."""
+    announce: tuple[str, ...] = ()
+    """Multiaddrs others should use; empty announces what the host listens on."""
+    threads: int | None = None
+    """Threads for training; ``None`` is the number of cores."""
+    device: str = "auto"
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    seed: int | None = None
+    """Seed of this volunteer's own batches; ``None`` derives one from its peer id."""
+    rounds: int | None = None
+    """Leave after this many rounds; ``None`` stays."""
+    bandwidth: float | None = None
+    """Declared uplink in bytes per second; ``None`` is undeclared."""
+    json_log: str | None = None
+    """File (or ``-``) for one JSON object per event."""
+    quiet: bool = False
+    """No progress on the terminal."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` for the first value that cannot work."""
+        if self.block is not None and self.block < 0:
+            raise ConfigError(f"--block {self.block}: blocks are numbered from 0")
+        if self.threads is not None and not 1 <= self.threads <= 1024:
+            raise ConfigError(f"--threads {self.threads}: give a number from 1 to 1024")
+        if self.rounds is not None and self.rounds < 1:
+            raise ConfigError(f"--rounds {self.rounds}: give at least 1")
+        if self.bandwidth is not None and self.bandwidth <= 0:
+            raise ConfigError("--bandwidth must be above zero, for example 20mbit")
+        if not self.listen:
+            raise ConfigError("--listen: give at least one address")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BootstrapConfig:
+    """One bootstrap node: ``blockswarm bootstrap``. It knows the swarm and its manifest, and trains nothing."""
+
+    state_dir: Path
+    """Folder of the node's identity and lock; made when missing."""
+    manifest: Path = Path("swarm.toml")
+    """Manifest to serve; it must exist by the time the node runs (``--init`` makes it)."""
+    peers_file: Path | None = None
+    """File to write the node's own address to."""
+    peers: tuple[str, ...] = ()
+    """Other bootstrap nodes to join."""
+    identity: Path | None = None
+    """Identity file; ``None`` is ``identity.key`` in the state folder."""
+    listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
+    """Multiaddrs to listen on."""
+    announce: tuple[str, ...] = ()
+    """Multiaddrs others should use."""
+    json_log: str | None = None
+    """File (or ``-``) for one JSON object per event."""
+    quiet: bool = field(default=False)
+    """No lines on the terminal."""

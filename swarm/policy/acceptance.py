@@ -1,0 +1,93 @@
+"""Which updates enter the average, with which weight (PROTOCOL R3): one decision, from the reducers' reports alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """What one reducer saw of one sender's part."""
+
+    norm2: float
+    """Squared Euclidean norm of the part; meaningless when ``problem`` is set."""
+    problem: str = ""
+    """Empty when the part came whole, in time and finite; else the reason, in a word or two."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision on a list of senders."""
+
+    weights: dict[str, float]
+    """Accepted senders and their weights (samples, capped), in list order."""
+    rejected: dict[str, str]
+    """Left-out senders and why."""
+
+
+def decide(
+    samples: Mapping[str, float],
+    reports: Sequence[Mapping[str, PartReport]],
+    *,
+    max_norm_ratio: float,
+    max_weight_ratio: float,
+) -> Verdict:
+    """Accept every sender whose parts all came whole, finite and of a sane size.
+
+    A sender is rejected when any reporting reducer found a problem, or when its update is longer than
+    ``max_norm_ratio`` times what its peers' updates suggest for its number of samples: the median over the other
+    senders ``j`` of ``‖Δ_j‖ · max(1, samples_i / samples_j)``.
+
+    Parameters
+    ----------
+    samples : mapping
+        Samples behind each listed sender's update, in list order.
+    reports : sequence of mappings
+        One mapping (sender → report) per reducer that reported. Reducers that did not report simply do not speak.
+    max_norm_ratio, max_weight_ratio : float
+        From the manifest: the bound above, and the cap of a weight as a multiple of the median weight.
+
+    Returns
+    -------
+    Verdict
+        No one is accepted when nobody reported.
+    """
+    rejected: dict[str, str] = {}
+    norms: dict[str, float] = {}
+    for sender, count in samples.items():
+        seen = [report[sender] for report in reports if sender in report]
+        problem = next((entry.problem for entry in seen if entry.problem), "")
+        if not seen:
+            rejected[sender] = "nothing arrived"
+        elif problem:
+            rejected[sender] = problem
+        elif count <= 0:
+            rejected[sender] = "no samples"
+        else:
+            norms[sender] = math.sqrt(sum(entry.norm2 for entry in seen))
+    for sender, norm in list(norms.items()):
+        expected = [
+            norms[other] * max(1.0, samples[sender] / samples[other])
+            for other in norms
+            if other != sender and norms[other] > 0
+        ]
+        if expected and norm > max_norm_ratio * median(expected):
+            rejected[sender] = f"norm {norm:.3g} is over {max_norm_ratio:g} times its peers' {median(expected):.3g}"
+    accepted = {sender: float(samples[sender]) for sender in norms if sender not in rejected}
+    if not accepted:
+        return Verdict({}, rejected)
+    cap = max_weight_ratio * median(accepted.values())
+    return Verdict({sender: min(weight, cap) for sender, weight in accepted.items()}, rejected)
+
+
+def quorum(members: int) -> int:
+    """Votes that certify a commit: more than half of the list (PROTOCOL R4)."""
+    return members // 2 + 1
+
+
+def heavier(samples_a: int, digest_a: bytes, samples_b: int, digest_b: bytes) -> bool:
+    """Whether state A wins over state B: more certified samples, on a tie the lower digest (PROTOCOL R6)."""
+    return (samples_a, [255 - byte for byte in digest_a]) > (samples_b, [255 - byte for byte in digest_b])
