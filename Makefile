@@ -1,0 +1,40 @@
+# The only commands a contributor needs. `make help` lists them.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format clean
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Flags for the demo: make demo ARGS="--seconds 60 --json"
+ARGS  ?=
+
+help: ## show this list
+	@echo 'make targets:'
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
+	@echo
+	@echo 'Set PYTHON=/path/to/python3.x to choose the interpreter (3.11 or newer).'
+
+install: $(STAMP) ## set up .venv with the pinned versions (quick when nothing changed)
+	@:
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@VENV=$(VENV) bash scripts/setup.sh
+	@touch $@
+
+demo: install ## run a whole swarm on this machine; ARGS="--seconds 60 --json" passes flags on
+	@$(BIN)/blockswarm demo $(ARGS)
+
+test: install ## lint, types and all tests: unit first, then integration with real processes
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/test.sh
+
+lint: install ## ruff check, ruff format --check, mypy
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/test.sh lint
+
+format: install ## let ruff reorder imports and format every file
+	@$(BIN)/ruff check --quiet --select I --fix . && $(BIN)/ruff format .
+
+clean: ## remove .venv, caches and build leftovers (never a swarm's state)
+	rm -rf $(VENV) .dev build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Lint, types and tests. Every stage runs, whatever the one before said, and the last lines say how each ended.
+# `test.sh lint` stops before the tests. Expects the tools on PATH (the Makefile puts .venv/bin there).
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+summary=()
+status=0
+stage() {
+    local name=$1 began=$SECONDS code=0
+    shift
+    printf '\n== %s: %s\n' "$name" "$*"
+    "$@" || code=$?
+    if [ "$code" = 0 ]; then
+        summary+=("passed  $name ($((SECONDS - began)) s)")
+    else
+        summary+=("FAILED  $name ($((SECONDS - began)) s, exit code $code)")
+        status=1
+    fi
+}
+
+types() { bash scripts/links.sh && MYPYPATH=.dev mypy -p blockswarm; }
+
+stage lint ruff check .
+stage format ruff format --check .
+stage types types
+if [ "${1:-}" != lint ]; then
+    stage unit python -m pytest -q --ignore=tests/integration tests
+    stage integration python -m pytest -q tests/integration
+fi
+
+printf '\n'
+printf '%s\n' "${summary[@]}"
+exit "$status"
