@@ -1,0 +1,420 @@
+"""The manifest: everything the volunteers of one swarm must agree on, named by the hash of its canonical bytes.
+
+``swarm.toml`` is for people, :meth:`Manifest.canonical` for hashing and the wire. The digest is the SHA-256 of the
+canonical bytes and ``run_id`` is ``name-`` plus its first 12 hex digits; every handshake compares the full digest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+from pydantic import ValidationError
+
+from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
+from blockswarm.model.errors import ModelError
+from blockswarm.swarm.errors import ManifestError
+from blockswarm.swarm.manifest_fields import (
+    MAX_BLOCK_PARAMETERS,
+    MAX_MANIFEST_BYTES,
+    PROTOCOL_VERSION,
+    Averaging,
+    Data,
+    Document,
+    Genesis,
+    Limits,
+    Rounds,
+    describe,
+    fill_dataclass_mapping,
+)
+from blockswarm.swarm.manifest_toml import emit
+from blockswarm.swarm.policy.phases import default_phases
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+EMBEDDING = -1
+"""Subject number of the shared embedding; blocks are subjects 0 … B-1."""
+
+DEFAULT_BANDWIDTH = 20e6 / 8
+"""What a volunteer is assumed to send when phases are laid out, bytes/s (20 Mbit/s, a common home uplink)."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What all volunteers of one swarm agree on. Made by :func:`create_manifest` or read; always valid.
+
+    Attributes
+    ----------
+    name : str
+        Name of the run, the readable half of ``run_id``.
+    protocol : int
+        Protocol version all its peers speak.
+    seed : int
+        Seed of the initial parameters.
+    genesis_time : float
+        Start of round 1, Unix seconds; round ``r`` closes at ``genesis_time + r * rounds.seconds``.
+    model, recipe, data, rounds, averaging, limits, genesis
+        The sections, each frozen.
+    """
+
+    name: str
+    protocol: int
+    seed: int
+    genesis_time: float
+    model: ModelConfig
+    recipe: Recipe
+    data: Data
+    rounds: Rounds
+    averaging: Averaging
+    limits: Limits
+    genesis: Genesis
+
+    @classmethod
+    def load(cls, path: str | Path) -> Manifest:
+        """Read ``swarm.toml``; raises :class:`ManifestError` naming the file and every field at fault."""
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                raw = file.read(MAX_MANIFEST_BYTES + 1)
+        except OSError as error:
+            raise ManifestError(
+                f"{path}: cannot read the manifest: {error.strerror}; make one with `blockswarm init`"
+            ) from error
+        if len(raw) > MAX_MANIFEST_BYTES:
+            raise ManifestError(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes, which no manifest is")
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            raise ManifestError(f"{path}: not UTF-8 text (byte {error.start}); is this the right file?") from error
+        return cls.from_toml(text, source=str(path))
+
+    @classmethod
+    def from_toml(cls, text: str, *, source: str = "manifest") -> Manifest:
+        """Read a manifest from TOML ``text``; ``source`` names it in errors."""
+        try:
+            raw = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ManifestError(f"{source}: not valid TOML: {error}") from error
+        return cls.from_mapping(raw, source=source)
+
+    @classmethod
+    def from_canonical(cls, data: bytes, *, source: str = "manifest") -> Manifest:
+        """Read the canonical bytes of a manifest, as peers send them; anything but canonical is refused."""
+        if len(data) > MAX_MANIFEST_BYTES:
+            raise ManifestError(f"{source}: {len(data)} bytes, more than the {MAX_MANIFEST_BYTES} a manifest may have")
+        try:
+            raw = msgpack.unpackb(data, raw=False, strict_map_key=True)
+        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+            raise ManifestError(f"{source}: not the bytes of a manifest; fetch it again from another peer") from error
+        manifest = cls.from_mapping(raw, source=source)
+        if manifest.canonical() != data:
+            raise ManifestError(f"{source}: not in canonical form; fetch it again from another peer")
+        return manifest
+
+    @classmethod
+    def from_mapping(cls, raw: object, *, source: str = "manifest") -> Manifest:
+        """Check plain data and freeze it.
+
+        Raises
+        ------
+        ManifestError
+            Naming ``source`` and all fields at fault at once.
+        """
+        if not isinstance(raw, dict):
+            raise ManifestError(f"{source}: not a manifest (expected sections, got {type(raw).__name__})")
+        _check_protocol(raw.get("protocol"), source)
+        document, problems = None, []
+        try:
+            document = Document.model_validate(raw)
+        except ValidationError as error:
+            problems += describe(error)
+        model, model_problems = _read_dataclass(ModelConfig, "model", raw.get("model"))
+        recipe, recipe_problems = _read_dataclass(Recipe, "recipe", raw.get("recipe"))
+        problems += model_problems + recipe_problems
+        if model is not None:
+            problems += _check_sizes(model)
+        if document is not None:
+            problems += _check_rounds(document.rounds)
+            if model is not None and len(document.genesis.blocks) != model.blocks:
+                problems.append(
+                    f"genesis.blocks: {len(document.genesis.blocks)} digests for a model of {model.blocks} blocks"
+                )
+        if problems or document is None or model is None or recipe is None:
+            raise ManifestError(
+                f"{source}: {'; '.join(problems)} (correct this, or write a new manifest with `blockswarm init`)",
+                problems,
+            )
+        sections = {name: getattr(document, name) for name in ("data", "rounds", "averaging", "limits", "genesis")}
+        return cls(
+            name=document.name,
+            protocol=document.protocol,
+            seed=document.seed,
+            genesis_time=document.genesis_time,
+            model=model,
+            recipe=recipe,
+            **sections,
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The manifest as plain data (str, int, float, list, dict), the one shape both encodings share."""
+        mapping = {
+            "name": self.name,
+            "protocol": self.protocol,
+            "seed": self.seed,
+            "genesis_time": self.genesis_time,
+            "model": dataclasses.asdict(self.model),
+            "recipe": dataclasses.asdict(self.recipe),
+        }
+        for section in ("data", "rounds", "averaging", "limits", "genesis"):
+            mapping[section] = getattr(self, section).model_dump()
+        plain: dict[str, Any] = _plain(mapping)
+        return plain
+
+    def to_toml(self) -> str:
+        """The manifest for people: TOML with a comment per field. Reading it back gives the same digest."""
+        return emit(self.to_mapping(), self.run_id)
+
+    def canonical(self) -> bytes:
+        """The bytes that are hashed and sent: msgpack, map keys sorted, every float as float64."""
+        return self._canonical
+
+    @cached_property
+    def _canonical(self) -> bytes:
+        packed: bytes = msgpack.packb(_sorted(self.to_mapping()))
+        return packed
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical bytes, 32 bytes: the identity of the swarm."""
+        return hashlib.sha256(self._canonical).digest()
+
+    @property
+    def run_id(self) -> str:
+        """``name-`` and the first 12 hex digits of the digest."""
+        return f"{self.name}-{self.digest.hex()[:12]}"
+
+    @property
+    def subjects(self) -> range:
+        """Everything that is averaged: the embedding (-1), then the blocks."""
+        return range(EMBEDDING, self.model.blocks)
+
+    def parameters(self, subject: int) -> int:
+        """Number of float32 values in the state of ``subject``."""
+        from blockswarm.model.layout import block_layout, embedding_layout
+
+        return embedding_layout(self.model).size if subject == EMBEDDING else block_layout(self.model).size
+
+    def genesis_digest(self, subject: int) -> bytes:
+        """State digest of round 0 of ``subject``, 32 bytes."""
+        return bytes.fromhex(self.genesis.embedding if subject == EMBEDDING else self.genesis.blocks[subject])
+
+    def verify_genesis(self, subject: int) -> NDArray[np.float32]:
+        """The state of round 0, computed here from the seed and compared with the manifest.
+
+        Returns
+        -------
+        ndarray of float32, shape [parameters(subject)]
+
+        Raises
+        ------
+        ManifestError
+            When this machine computes something else: another software version, or a manifest edited by hand.
+        """
+        values, digest = _genesis(self.model, self.seed, subject)
+        if digest != self.genesis_digest(subject):
+            raise ManifestError(
+                f"{self.run_id}: genesis of {subject_name(subject)} computed here is {digest.hex()[:12]}, the manifest "
+                f"says {self.genesis_digest(subject).hex()[:12]}: the manifest was edited or made by another version"
+            )
+        return values
+
+
+def subject_name(subject: int) -> str:
+    """``block 2`` or ``the embedding``, for people."""
+    return "the embedding" if subject == EMBEDDING else f"block {subject}"
+
+
+def create_manifest(
+    *,
+    name: str,
+    now: float,
+    size: str | ModelConfig = "tiny",
+    recipe: str | Recipe = "default",
+    data: str = "docs",
+    heldout_digest: str = "",
+    round_seconds: float = 10.0,
+    seed: int = 0,
+    bandwidth: float = DEFAULT_BANDWIDTH,
+    phases: Mapping[str, float] | None = None,
+    tolerance: float | None = None,
+    local_steps: str | int = "elastic",
+    late: str = "carry",
+    carry_discount: float = 0.5,
+    group_size: int = 16,
+    compression: str = "none",
+    max_weight_ratio: float = 4.0,
+    max_norm_ratio: float = 10.0,
+    directory_shards: int = 1,
+    max_replicas: int = 256,
+) -> Manifest:
+    """Make the manifest of a new swarm, with its genesis digests.
+
+    Parameters
+    ----------
+    name : str
+        Name of the run: a-z, 0-9 and "-", at most 32.
+    now : float
+        Unix seconds; the first round starts at the next whole second.
+    size, recipe
+        A key of ``SIZES`` and ``RECIPES``, or one's own.
+    data : str
+        Name of the corpus.
+    round_seconds : float
+        Length of a round, s.
+    bandwidth : float
+        Upload a volunteer is expected to have, bytes/s; with the size of an update it gives the phase lengths.
+    phases : mapping, optional
+        ``{"meet": s, "scatter": s, "decide": s, "gather": s, "commit": s}`` instead of the computed lengths.
+    tolerance : float, optional
+        Allowed clock error, s; by default 2 s, or a quarter of a short round.
+
+    Raises
+    ------
+    ManifestError
+        When a value is out of range, or the round is too short for the size of an update.
+    """
+    model = _pick(size, SIZES, "model size")
+    chosen_recipe = _pick(recipe, RECIPES, "recipe")
+    problems = _check_sizes(model)
+    if not (math.isfinite(round_seconds) and round_seconds > 0):
+        problems.append(f"rounds.seconds: must be a positive number of seconds, is {round_seconds}")
+    if problems:
+        raise ManifestError(f"new manifest: {'; '.join(problems)}", problems)
+    genesis = {subject: _genesis(model, seed, subject)[1].hex() for subject in range(EMBEDDING, model.blocks)}
+    if phases is None:
+        try:
+            phases = dataclasses.asdict(default_phases(round_seconds, _update_bytes(model, compression), bandwidth))
+        except ValueError as error:
+            raise ManifestError(f"new manifest: rounds: {error}; lengthen the rounds or take a smaller model") from error
+    return Manifest.from_mapping(
+        {
+            "name": name,
+            "protocol": PROTOCOL_VERSION,
+            "seed": seed,
+            "genesis_time": float(math.ceil(now)),
+            "model": _plain(dataclasses.asdict(model)),
+            "recipe": _plain(dataclasses.asdict(chosen_recipe)),
+            "data": {"name": data, "heldout_digest": heldout_digest},
+            "rounds": {
+                "seconds": float(round_seconds),
+                **{phase: float(length) for phase, length in phases.items()},
+                "tolerance": float(min(2.0, round_seconds / 4) if tolerance is None else tolerance),
+                "local_steps": local_steps,
+                "late": late,
+                "carry_discount": float(carry_discount),
+                "group_size": group_size,
+            },
+            "averaging": {
+                "compression": compression,
+                "max_weight_ratio": float(max_weight_ratio),
+                "max_norm_ratio": float(max_norm_ratio),
+            },
+            "limits": {"directory_shards": directory_shards, "max_replicas": max_replicas},
+            "genesis": {
+                "embedding": genesis[EMBEDDING],
+                "blocks": [genesis[block] for block in range(model.blocks)],
+            },
+        },
+        source="new manifest",
+    )
+
+
+def _pick(choice: Any, known: Mapping[str, Any], what: str) -> Any:
+    if not isinstance(choice, str):
+        return choice
+    if choice not in known:
+        raise ManifestError(f"no {what} named {choice!r}; there are {', '.join(sorted(known))}")
+    return known[choice]
+
+
+def _check_protocol(version: object, source: str) -> None:
+    if isinstance(version, int) and not isinstance(version, bool) and version != PROTOCOL_VERSION:
+        who = "upgrade blockswarm here" if version > PROTOCOL_VERSION else "its volunteers must upgrade blockswarm"
+        raise ManifestError(
+            f"{source}: the swarm speaks protocol {version} and this program {PROTOCOL_VERSION}: {who}"
+        )
+
+
+def _read_dataclass(kind: type[Any], section: str, raw: object) -> tuple[Any, list[str]]:
+    if not isinstance(raw, dict):
+        return None, []  # already reported as missing or ill-typed
+    mapping, problems = fill_dataclass_mapping(kind, section, raw)
+    if problems:
+        return None, problems
+    try:
+        value = kind.from_mapping(mapping)
+        value.validate()
+    except ModelError as error:
+        text = str(error)
+        return None, [text if text.startswith(f"{section}.") else f"{section}: {text}"]
+    return value, []
+
+
+def _check_sizes(model: ModelConfig) -> list[str]:
+    from blockswarm.model.layout import block_layout
+
+    size = block_layout(model).size
+    if size > MAX_BLOCK_PARAMETERS:
+        return [f"model: a block of {size:,} parameters is more than the {MAX_BLOCK_PARAMETERS:,} allowed"]
+    return []
+
+
+def _check_rounds(rounds: Rounds) -> list[str]:
+    problems = []
+    if rounds.lengths.total >= rounds.seconds:
+        problems.append(
+            f"rounds: the phases take {rounds.lengths.total:g} s of a round of {rounds.seconds:g} s and leave no time to "
+            "train; lengthen rounds.seconds or shorten the phases"
+        )
+    if rounds.tolerance > rounds.seconds / 2:
+        problems.append(f"rounds.tolerance: must be at most half a round ({rounds.seconds / 2:g} s)")
+    return problems
+
+
+def _genesis(model: ModelConfig, seed: int, subject: int) -> tuple[NDArray[np.float32], bytes]:
+    from blockswarm.model.layout import block_layout, embedding_layout, state_digest
+
+    layout = embedding_layout(model) if subject == EMBEDDING else block_layout(model)
+    values = layout.genesis(seed, subject)
+    return values, state_digest(values)
+
+
+def _update_bytes(model: ModelConfig, compression: str) -> int:
+    from blockswarm.model.layout import block_layout, embedding_layout
+
+    return (block_layout(model).size + embedding_layout(model).size) * (2 if compression == "fp16" else 4)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists and -0.0 as 0.0, so that equal values have one encoding."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value + 0.0 if isinstance(value, float) else value
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value

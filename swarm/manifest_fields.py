@@ -1,0 +1,262 @@
+"""The sections of a manifest: types, units, ranges, and how a broken one is reported.
+
+Pydantic stands at the border only: it reads foreign mappings strictly (no coercion but int → float, no unknown keys) and
+leaves frozen values behind. Every key is required. A default that moved with a software version would move the
+manifest's digest, and with it the identity of the swarm; defaults belong to :func:`blockswarm.swarm.manifest.create_manifest`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import re
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from blockswarm.swarm.policy.phases import PhaseLengths
+
+PROTOCOL_VERSION = 1
+MAX_MANIFEST_BYTES = 64 * 1024
+# A stranger's manifest is read before anything else is known about it, so sizes are capped before a layout is built.
+# The caps leave room for the largest model the paper times (d 18432) and stop a table of a petabyte.
+SIZE_CAPS = {
+    "dim": 32_768,
+    "blocks": 64,
+    "layers": 128,
+    "heads": 512,
+    "context": 16_384,
+    "previous_bytes": 16,
+    "mlp_window": 1024,
+    "batch": 4096,
+}
+MAX_BLOCK_PARAMETERS = 16 * 10**9
+
+
+def _digest(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise ValueError("must be 64 lower-case hex digits (a SHA-256)")
+    return text
+
+
+def _slug(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?", text):
+        raise ValueError("must be 1 to 32 of a-z, 0-9 and '-', not starting or ending with '-'")
+    return text
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable() or text != text.strip():
+        raise ValueError("must be printable, without blanks around it")
+    return text
+
+
+def _elastic_or_count(value: int | str) -> int | str:
+    if isinstance(value, str):
+        if value != "elastic":
+            raise ValueError('must be "elastic" or a whole number of steps')
+    elif not 1 <= value <= 1_000_000:
+        raise ValueError("must be between 1 and 1000000 steps")
+    return value
+
+
+def _frozen_list(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Digest = Annotated[str, AfterValidator(_digest)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Section(BaseModel):
+    """A frozen, strict part of a manifest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Data(Section):
+    """What the swarm learns from."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_printable)] = Field(
+        description='corpus: "docs", "hf:<dataset>[:config]", or a name the volunteers agree on and pass with --data'
+    )
+    heldout_digest: Annotated[str, AfterValidator(lambda text: text and _digest(text))] = Field(
+        description='SHA-256 of the held-out bytes where everyone can have the same ones; "" where they may differ'
+    )
+
+
+class Rounds(Section):
+    """The rhythm: round r closes at genesis_time + r * seconds; the phases fill its end, in this order."""
+
+    seconds: Seconds = Field(description="length of a round, s")
+    meet: Seconds = Field(description="replicas find each other and one list is signed, s")
+    scatter: Seconds = Field(description="members send each part of their update to its reducer, s")
+    decide: Seconds = Field(description="the leader signs who is accepted, s")
+    gather: Seconds = Field(description="reducers send the averaged parts to all, s")
+    commit: Seconds = Field(description="votes on the new digest, s")
+    tolerance: Annotated[float, Field(gt=0, le=60)] = Field(
+        description="largest clock error of a peer that may train, s"
+    )
+    local_steps: Annotated[int | str, AfterValidator(_elastic_or_count)] = Field(
+        description='"elastic" (as many as fit before the deadline) or a fixed number of optimizer steps'
+    )
+    late: Literal["carry", "drop"] = Field(description='work that missed its round: "carry" into the next or "drop"')
+    carry_discount: Annotated[float, Field(ge=0, le=1)] = Field(description="factor on carried work, 0 to 1")
+    group_size: Annotated[int, Field(ge=2, le=256)] = Field(description="most replicas averaged in one group")
+
+    @property
+    def lengths(self) -> PhaseLengths:
+        """The five phases as the round policies take them."""
+        return PhaseLengths(
+            meet=self.meet, scatter=self.scatter, decide=self.decide, gather=self.gather, commit=self.commit
+        )
+
+
+class Averaging(Section):
+    """How accepted updates become one."""
+
+    compression: Literal["none", "fp16"] = Field(description='encoding of updates on the wire: "none" (fp32) or "fp16"')
+    max_weight_ratio: Annotated[float, Field(ge=1, le=1000)] = Field(
+        description="an update weighs at most this many times the median weight"
+    )
+    max_norm_ratio: Annotated[float, Field(gt=1, le=1e6)] = Field(
+        description="an update longer than this many times the median norm is rejected"
+    )
+
+
+class Limits(Section):
+    """Bounds on what the swarm's directory may hold."""
+
+    directory_shards: Annotated[int, Field(ge=1, le=256)] = Field(description="directory keys per block")
+    max_replicas: Annotated[int, Field(ge=1, le=65_536)] = Field(description="most replicas listed per block")
+
+
+class Genesis(Section):
+    """Digests of the states of round 0; every peer computes them from the seed and compares."""
+
+    embedding: Digest = Field(description="state digest of the shared embedding")
+    blocks: Annotated[
+        tuple[Digest, ...], BeforeValidator(_frozen_list), Field(min_length=1, max_length=SIZE_CAPS["blocks"])
+    ] = Field(description="state digest of each block, block 0 first")
+
+
+class Document(Section):
+    """A manifest as it stands in a file; model and recipe are checked by their own module."""
+
+    name: Annotated[str, AfterValidator(_slug)] = Field(description="name of the run: a-z, 0-9 and '-', at most 32")
+    protocol: Annotated[int, Field(ge=1, le=65_535)] = Field(description="version of the protocol all peers speak")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(description="seed of the initial parameters")
+    genesis_time: Annotated[float, Field(ge=0, le=2**33)] = Field(description="start of round 1, Unix seconds UTC")
+    model: dict[str, Any]
+    recipe: dict[str, Any]
+    data: Data
+    rounds: Rounds
+    averaging: Averaging
+    limits: Limits
+    genesis: Genesis
+
+
+def show(value: object) -> str:
+    """A short, printable form of a foreign value for an error line."""
+    text = repr(value)
+    return text if len(text) <= 48 else text[:45] + "..."
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """The reason line for a key nobody knows, with the nearest known one."""
+    near = difflib.get_close_matches(str(key), list(known), n=1)
+    return "unknown key" + (f" (did you mean {near[0]!r}?)" if near else "; remove it")
+
+
+def describe(error: ValidationError) -> list[str]:
+    """Each of pydantic's complaints as one ``field: reason``."""
+    problems = []
+    for item in error.errors(include_url=False):
+        path = ".".join(str(part) for part in item["loc"] if part not in ("int", "str")) or "(top level)"
+        if item["type"] == "extra_forbidden":
+            reason = unknown_key(str(item["loc"][-1]), _known_keys(item["loc"][:-1]))
+        elif item["type"] == "missing":
+            reason = "missing"
+        else:
+            words = item["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+            words = words.removeprefix("must be ").removeprefix("a valid ")
+            reason = f"must be {words}, is {show(item['input'])}"
+        line = f"{path}: {reason}"
+        if line not in problems:
+            problems.append(line)
+    return problems
+
+
+def _known_keys(path: tuple[int | str, ...]) -> list[str]:
+    section: Any = Document
+    for part in path:
+        section = section.model_fields[part].annotation
+    return list(section.model_fields)
+
+
+def fill_dataclass_mapping(kind: type[Any], section: str, raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Check a foreign mapping against the fields of a dataclass before its own module sees it.
+
+    Missing and unknown keys, non-finite numbers and sizes past :data:`SIZE_CAPS` are reported; ints in float fields become
+    floats and lists in tuple fields become tuples, so that equal manifests have equal bytes.
+
+    Returns
+    -------
+    mapping : dict
+        The known keys, canonical.
+    problems : list of str
+        Each as ``section.field: reason``.
+    """
+    hints = typing.get_type_hints(kind)
+    known = [field.name for field in dataclasses.fields(kind)]
+    problems = [f"{section}.{key}: {unknown_key(key, known)}" for key in raw if key not in known]
+    problems += [f"{section}.{key}: missing" for key in known if key not in raw]
+    mapping: dict[str, Any] = {}
+    for key in known:
+        if key not in raw:
+            continue
+        value, problem = _canonical_value(raw[key], hints[key])
+        cap = SIZE_CAPS.get(key)
+        if problem is None and cap is not None and isinstance(value, int) and value > cap:
+            problem = f"must be at most {cap}, is {show(value)}"
+        if problem is None:
+            mapping[key] = value
+        else:
+            problems.append(f"{section}.{key}: {problem}")
+    return mapping, problems
+
+
+def _canonical_value(value: Any, hint: Any) -> tuple[Any, str | None]:
+    allowed = typing.get_args(hint) if typing.get_origin(hint) not in (tuple, Literal) else ()
+    kinds = allowed or (hint,)
+    if isinstance(value, bool):
+        return value, None if bool in kinds else f"must not be a boolean, is {show(value)}"
+    if isinstance(value, int) and float in kinds and int not in kinds:
+        value = float(value) if abs(value) < 2**53 else value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return value, f"must be a finite number, is {value}"
+        if float not in kinds:
+            return value, f"must be {_name(hint)}, is {show(value)}"
+        return value + 0.0, None  # -0.0 and 0.0 are one number and must be one encoding
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)
+        if not isinstance(value, list | tuple) or (Ellipsis not in inner and len(value) != len(inner)):
+            return value, f"must be a list of {len(inner)} numbers, is {show(value)}"
+        parts = [_canonical_value(part, inner[0]) for part in value]
+        return tuple(part for part, _ in parts), next((problem for _, problem in parts if problem), None)
+    if typing.get_origin(hint) is Literal:
+        if value not in typing.get_args(hint):
+            return value, f"must be one of {', '.join(map(repr, typing.get_args(hint)))}, is {show(value)}"
+        return value, None
+    if not isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type))):
+        return value, f"must be {_name(hint)}, is {show(value)}"
+    return value, None
+
+
+def _name(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return names.get(hint, str(hint))

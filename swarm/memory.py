@@ -1,0 +1,68 @@
+"""What a volunteer of a swarm needs in memory, from the manifest alone: told before a block is taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blockswarm.swarm.manifest import EMBEDDING, Manifest
+
+PROCESS_BYTES = 330 * 10**6
+"""A Python process with torch, hivemind and its p2pd child, before any model (measured: about 280 + 55 MB)."""
+
+KEPT_STATES = 3
+"""Certified states a peer holds to serve sessions that pinned one."""
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes by purpose for one volunteer training one block."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    states: int
+    """Certified states kept for serving, and the buffers of one round (snapshot, update, sum, candidate)."""
+    process: int
+
+    @property
+    def total(self) -> int:
+        """Sum of all, bytes."""
+        return (
+            self.parameters + self.gradients + self.optimizer + self.activations + self.states + self.process
+        )
+
+    def __str__(self) -> str:
+        parts = (
+            ("parameters", self.parameters),
+            ("gradients", self.gradients),
+            ("optimizer", self.optimizer),
+            ("activations", self.activations),
+            ("states", self.states),
+            ("process", self.process),
+        )
+        return f"{self.total / 1e6:,.0f} MB (" + ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in parts) + ")"
+
+
+def memory_estimate(manifest: Manifest) -> MemoryEstimate:
+    """Estimate what one volunteer needs, every block being the same size.
+
+    Parameters, gradients and AdamW's two moments are exact (float32 each). Activations count what back-propagation keeps
+    per layer (inputs of the norms and projections, attention, the 4x hidden layer) and the 256-way logits; attention
+    matrices are not kept by the fused kernel.
+
+    Returns
+    -------
+    MemoryEstimate
+    """
+    model, batch = manifest.model, manifest.recipe.batch
+    flat = 4 * (manifest.parameters(0) + manifest.parameters(EMBEDDING))
+    per_position = 4 * (18 * model.dim * model.layers + 8 * model.dim + 6 * 256)
+    return MemoryEstimate(
+        parameters=flat,
+        gradients=flat,
+        optimizer=2 * flat,
+        activations=batch * model.context * per_position,
+        states=(KEPT_STATES + 4) * flat,
+        process=PROCESS_BYTES,
+    )
