@@ -14,16 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
-from blockswarm.model.errors import ModelError
+from blockswarm.model.layout import EMBEDDING, layout_of, state_digest
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest_fields import (
-    MAX_BLOCK_PARAMETERS,
     MAX_MANIFEST_BYTES,
     PROTOCOL_VERSION,
     Averaging,
@@ -32,18 +33,15 @@ from blockswarm.swarm.manifest_fields import (
     Genesis,
     Limits,
     Rounds,
+    check_rounds,
+    check_sizes,
     describe,
-    fill_dataclass_mapping,
+    read_dataclass,
 )
 from blockswarm.swarm.manifest_toml import emit
 from blockswarm.swarm.policy.phases import default_phases
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-EMBEDDING = -1
-"""Subject number of the shared embedding; blocks are subjects 0 … B-1."""
+__all__ = ["DEFAULT_BANDWIDTH", "EMBEDDING", "PROTOCOL_VERSION", "Manifest", "create_manifest", "subject_name"]
 
 DEFAULT_BANDWIDTH = 20e6 / 8
 """What a volunteer is assumed to send when phases are laid out, bytes/s (20 Mbit/s, a common home uplink)."""
@@ -138,13 +136,13 @@ class Manifest:
             document = Document.model_validate(raw)
         except ValidationError as error:
             problems += describe(error)
-        model, model_problems = _read_dataclass(ModelConfig, "model", raw.get("model"))
-        recipe, recipe_problems = _read_dataclass(Recipe, "recipe", raw.get("recipe"))
+        model, model_problems = read_dataclass(ModelConfig, "model", raw.get("model"))
+        recipe, recipe_problems = read_dataclass(Recipe, "recipe", raw.get("recipe"))
         problems += model_problems + recipe_problems
         if model is not None:
-            problems += _check_sizes(model)
+            problems += check_sizes(model)
         if document is not None:
-            problems += _check_rounds(document.rounds)
+            problems += check_rounds(document.rounds)
             if model is not None and len(document.genesis.blocks) != model.blocks:
                 problems.append(
                     f"genesis.blocks: {len(document.genesis.blocks)} digests for a model of {model.blocks} blocks"
@@ -172,8 +170,8 @@ class Manifest:
             "protocol": self.protocol,
             "seed": self.seed,
             "genesis_time": self.genesis_time,
-            "model": dataclasses.asdict(self.model),
-            "recipe": dataclasses.asdict(self.recipe),
+            "model": self.model.to_mapping(),
+            "recipe": self.recipe.to_mapping(),
         }
         for section in ("data", "rounds", "averaging", "limits", "genesis"):
             mapping[section] = getattr(self, section).model_dump()
@@ -210,9 +208,7 @@ class Manifest:
 
     def parameters(self, subject: int) -> int:
         """Number of float32 values in the state of ``subject``."""
-        from blockswarm.model.layout import block_layout, embedding_layout
-
-        return embedding_layout(self.model).size if subject == EMBEDDING else block_layout(self.model).size
+        return layout_of(self.model, subject).size
 
     def genesis_digest(self, subject: int) -> bytes:
         """State digest of round 0 of ``subject``, 32 bytes."""
@@ -277,16 +273,24 @@ def create_manifest(
         Unix seconds; the first round starts at the next whole second.
     size, recipe
         A key of ``SIZES`` and ``RECIPES``, or one's own.
-    data : str
-        Name of the corpus.
+    data, heldout_digest : str
+        Name of the corpus; hex SHA-256 of its held-out bytes where everyone has the same ones.
     round_seconds : float
         Length of a round, s.
+    seed : int
+        Seed of the initial parameters.
     bandwidth : float
         Upload a volunteer is expected to have, bytes/s; with the size of an update it gives the phase lengths.
     phases : mapping, optional
         ``{"meet": s, "scatter": s, "decide": s, "gather": s, "commit": s}`` instead of the computed lengths.
     tolerance : float, optional
         Allowed clock error, s; by default 2 s, or a quarter of a short round.
+    local_steps, late, carry_discount, group_size
+        As in :class:`Rounds`.
+    compression, max_weight_ratio, max_norm_ratio
+        As in :class:`Averaging`.
+    directory_shards, max_replicas : int
+        As in :class:`Limits`.
 
     Raises
     ------
@@ -295,7 +299,7 @@ def create_manifest(
     """
     model = _pick(size, SIZES, "model size")
     chosen_recipe = _pick(recipe, RECIPES, "recipe")
-    problems = _check_sizes(model)
+    problems = check_sizes(model)
     if not (math.isfinite(round_seconds) and round_seconds > 0):
         problems.append(f"rounds.seconds: must be a positive number of seconds, is {round_seconds}")
     if problems:
@@ -305,15 +309,17 @@ def create_manifest(
         try:
             phases = dataclasses.asdict(default_phases(round_seconds, _update_bytes(model, compression), bandwidth))
         except ValueError as error:
-            raise ManifestError(f"new manifest: rounds: {error}; lengthen the rounds or take a smaller model") from error
+            raise ManifestError(
+                f"new manifest: rounds: {error}; lengthen the rounds or take a smaller model"
+            ) from error
     return Manifest.from_mapping(
         {
             "name": name,
             "protocol": PROTOCOL_VERSION,
             "seed": seed,
             "genesis_time": float(math.ceil(now)),
-            "model": _plain(dataclasses.asdict(model)),
-            "recipe": _plain(dataclasses.asdict(chosen_recipe)),
+            "model": model.to_mapping(),
+            "recipe": chosen_recipe.to_mapping(),
             "data": {"name": data, "heldout_digest": heldout_digest},
             "rounds": {
                 "seconds": float(round_seconds),
@@ -350,59 +356,17 @@ def _pick(choice: Any, known: Mapping[str, Any], what: str) -> Any:
 def _check_protocol(version: object, source: str) -> None:
     if isinstance(version, int) and not isinstance(version, bool) and version != PROTOCOL_VERSION:
         who = "upgrade blockswarm here" if version > PROTOCOL_VERSION else "its volunteers must upgrade blockswarm"
-        raise ManifestError(
-            f"{source}: the swarm speaks protocol {version} and this program {PROTOCOL_VERSION}: {who}"
-        )
-
-
-def _read_dataclass(kind: type[Any], section: str, raw: object) -> tuple[Any, list[str]]:
-    if not isinstance(raw, dict):
-        return None, []  # already reported as missing or ill-typed
-    mapping, problems = fill_dataclass_mapping(kind, section, raw)
-    if problems:
-        return None, problems
-    try:
-        value = kind.from_mapping(mapping)
-        value.validate()
-    except ModelError as error:
-        text = str(error)
-        return None, [text if text.startswith(f"{section}.") else f"{section}: {text}"]
-    return value, []
-
-
-def _check_sizes(model: ModelConfig) -> list[str]:
-    from blockswarm.model.layout import block_layout
-
-    size = block_layout(model).size
-    if size > MAX_BLOCK_PARAMETERS:
-        return [f"model: a block of {size:,} parameters is more than the {MAX_BLOCK_PARAMETERS:,} allowed"]
-    return []
-
-
-def _check_rounds(rounds: Rounds) -> list[str]:
-    problems = []
-    if rounds.lengths.total >= rounds.seconds:
-        problems.append(
-            f"rounds: the phases take {rounds.lengths.total:g} s of a round of {rounds.seconds:g} s and leave no time to "
-            "train; lengthen rounds.seconds or shorten the phases"
-        )
-    if rounds.tolerance > rounds.seconds / 2:
-        problems.append(f"rounds.tolerance: must be at most half a round ({rounds.seconds / 2:g} s)")
-    return problems
+        raise ManifestError(f"{source}: the swarm speaks protocol {version} and this program {PROTOCOL_VERSION}: {who}")
 
 
 def _genesis(model: ModelConfig, seed: int, subject: int) -> tuple[NDArray[np.float32], bytes]:
-    from blockswarm.model.layout import block_layout, embedding_layout, state_digest
-
-    layout = embedding_layout(model) if subject == EMBEDDING else block_layout(model)
-    values = layout.genesis(seed, subject)
+    values = layout_of(model, subject).genesis(seed, subject)
     return values, state_digest(values)
 
 
 def _update_bytes(model: ModelConfig, compression: str) -> int:
-    from blockswarm.model.layout import block_layout, embedding_layout
-
-    return (block_layout(model).size + embedding_layout(model).size) * (2 if compression == "fp16" else 4)
+    values = layout_of(model, 0).size + layout_of(model, EMBEDDING).size
+    return values * (2 if compression == "fp16" else 4)
 
 
 def _plain(value: Any) -> Any:

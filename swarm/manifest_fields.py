@@ -1,8 +1,8 @@
 """The sections of a manifest: types, units, ranges, and how a broken one is reported.
 
-Pydantic stands at the border only: it reads foreign mappings strictly (no coercion but int → float, no unknown keys) and
-leaves frozen values behind. Every key is required. A default that moved with a software version would move the
-manifest's digest, and with it the identity of the swarm; defaults belong to :func:`blockswarm.swarm.manifest.create_manifest`.
+Pydantic stands at the border only: it reads foreign mappings strictly (no coercion but int → float, no unknown keys)
+and leaves frozen values behind. Every key is required. A default that moved with a software version would move the
+manifest's digest, and with it the identity of the swarm; defaults belong to ``create_manifest``.
 """
 
 from __future__ import annotations
@@ -17,23 +17,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from blockswarm.model.config import ModelConfig
+from blockswarm.model.errors import ModelError
+from blockswarm.model.layout import layout_of
 from blockswarm.swarm.policy.phases import PhaseLengths
 
 PROTOCOL_VERSION = 1
 MAX_MANIFEST_BYTES = 64 * 1024
-# A stranger's manifest is read before anything else is known about it, so sizes are capped before a layout is built.
-# The caps leave room for the largest model the paper times (d 18432) and stop a table of a petabyte.
-SIZE_CAPS = {
-    "dim": 32_768,
-    "blocks": 64,
-    "layers": 128,
-    "heads": 512,
-    "context": 16_384,
-    "previous_bytes": 16,
-    "mlp_window": 1024,
-    "batch": 4096,
-}
-MAX_BLOCK_PARAMETERS = 16 * 10**9
+# Ranges of single fields belong to the model's own module; this bounds their product, before a layout is allocated.
+MAX_BLOCK_PARAMETERS = 4 * 10**9
+
+MAX_BLOCKS = 256
 
 
 def _digest(text: str) -> str:
@@ -138,9 +132,9 @@ class Genesis(Section):
     """Digests of the states of round 0; every peer computes them from the seed and compares."""
 
     embedding: Digest = Field(description="state digest of the shared embedding")
-    blocks: Annotated[
-        tuple[Digest, ...], BeforeValidator(_frozen_list), Field(min_length=1, max_length=SIZE_CAPS["blocks"])
-    ] = Field(description="state digest of each block, block 0 first")
+    blocks: Annotated[tuple[Digest, ...], BeforeValidator(_frozen_list), Field(min_length=1, max_length=MAX_BLOCKS)] = (
+        Field(description="state digest of each block, block 0 first")
+    )
 
 
 class Document(Section):
@@ -197,11 +191,54 @@ def _known_keys(path: tuple[int | str, ...]) -> list[str]:
     return list(section.model_fields)
 
 
-def fill_dataclass_mapping(kind: type[Any], section: str, raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def read_dataclass(kind: type[Any], section: str, raw: object) -> tuple[Any, list[str]]:
+    """``ModelConfig`` or ``Recipe`` from a foreign mapping, or ``None`` and the problems found."""
+    if not isinstance(raw, dict):
+        return None, []  # already reported as missing or ill-typed
+    mapping, problems = _canonical_mapping(kind, section, raw)
+    if problems:
+        return None, problems
+    try:
+        return kind.from_mapping(mapping), []
+    except ModelError as error:
+        return None, [str(error).replace(f"{kind.__name__}.", f"{section}.", 1)]
+
+
+def check_sizes(model: ModelConfig) -> list[str]:
+    """What is wrong with the size of a valid model, if anything."""
+    size = layout_of(model, 0).size
+    if size > MAX_BLOCK_PARAMETERS:
+        return [f"model: a block of {size:,} parameters is more than the {MAX_BLOCK_PARAMETERS:,} allowed"]
+    return []
+
+
+def check_rounds(rounds: Rounds) -> list[str]:
+    """Where the lengths in ``rounds`` contradict each other."""
+    problems = []
+    if rounds.lengths.total >= rounds.seconds:
+        problems.append(
+            f"rounds: the phases take {rounds.lengths.total:g} s of a round of {rounds.seconds:g} s and leave no time "
+            "to train; lengthen rounds.seconds or shorten the phases"
+        )
+    if rounds.tolerance > rounds.seconds / 2:
+        problems.append(f"rounds.tolerance: must be at most half a round ({rounds.seconds / 2:g} s)")
+    return problems
+
+
+def _canonical_mapping(kind: type[Any], section: str, raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Check a foreign mapping against the fields of a dataclass before its own module sees it.
 
-    Missing and unknown keys, non-finite numbers and sizes past :data:`SIZE_CAPS` are reported; ints in float fields become
+    Missing and unknown keys, wrong types and non-finite numbers are reported, all at once; ints in float fields become
     floats and lists in tuple fields become tuples, so that equal manifests have equal bytes.
+
+    Parameters
+    ----------
+    kind : dataclass type
+        ``ModelConfig`` or ``Recipe``.
+    section : str
+        Name of the section, for the reasons.
+    raw : mapping
+        What the file says.
 
     Returns
     -------
@@ -219,9 +256,6 @@ def fill_dataclass_mapping(kind: type[Any], section: str, raw: Mapping[str, Any]
         if key not in raw:
             continue
         value, problem = _canonical_value(raw[key], hints[key])
-        cap = SIZE_CAPS.get(key)
-        if problem is None and cap is not None and isinstance(value, int) and value > cap:
-            problem = f"must be at most {cap}, is {show(value)}"
         if problem is None:
             mapping[key] = value
         else:

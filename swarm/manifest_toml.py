@@ -37,6 +37,7 @@ _COMMENTS = {
     "recipe.learning_rate": "peak learning rate",
     "recipe.warmup_samples": "certified samples over which the learning rate rises",
     "recipe.train_samples": "certified samples at which training ends; 0 = never",
+    "recipe.settle_samples": "without an end: certified samples after which the rate falls as 1/sqrt; 0 = constant",
     "recipe.final_lr_share": "learning rate at the end, as a share of the peak",
     "recipe.weight_decay": "AdamW weight decay",
     "recipe.betas": "AdamW betas",

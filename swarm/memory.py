@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.model.layout import EMBEDDING
+from blockswarm.swarm.manifest import Manifest
 
 PROCESS_BYTES = 330 * 10**6
 """A Python process with torch, hivemind and its p2pd child, before any model (measured: about 280 + 55 MB)."""
@@ -28,9 +29,7 @@ class MemoryEstimate:
     @property
     def total(self) -> int:
         """Sum of all, bytes."""
-        return (
-            self.parameters + self.gradients + self.optimizer + self.activations + self.states + self.process
-        )
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.states + self.process
 
     def __str__(self) -> str:
         parts = (
@@ -47,9 +46,9 @@ class MemoryEstimate:
 def memory_estimate(manifest: Manifest) -> MemoryEstimate:
     """Estimate what one volunteer needs, every block being the same size.
 
-    Parameters, gradients and AdamW's two moments are exact (float32 each). Activations count what back-propagation keeps
-    per layer (inputs of the norms and projections, attention, the 4x hidden layer) and the 256-way logits; attention
-    matrices are not kept by the fused kernel.
+    Parameters, gradients and AdamW's two moments are exact (float32 each). Activations count what back-propagation
+    keeps per layer (inputs of the norms and projections, attention, the 4x hidden layer) and the 256-way logits;
+    attention matrices are not kept by the fused kernel.
 
     Returns
     -------
