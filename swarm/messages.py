@@ -1,0 +1,314 @@
+"""The bodies of the serving and state calls, typed and capped; each class has ``parse`` and ``to_body``.
+
+==============  ===========================  =====================================================================
+method          request                      answer
+==============  ===========================  =====================================================================
+``manifest``    :class:`ManifestRequest`     blob: canonical manifest, ≤ 64 KiB; the caller verifies its SHA-256
+``states``      (empty)                      :class:`StatesReply`
+``logprobs``    :class:`LogprobsRequest`     blob: float32 LE ``[rows, 256]``, natural log
+``sweep``       :class:`SweepRequest`, blob  ``{"last": bool}``; blob: z of the next block or, from the last block,
+                z float32 ``[positions, d]``  log-probabilities ``[rows, 256]``
+``state.head``  :class:`HeadRequest`         :class:`StateHead`
+``state.chunk`` :class:`ChunkRequest`        blob: one chunk, ≤ 1 MiB
+==============  ===========================  =====================================================================
+
+Row ``i`` of a window is the distribution of the byte that follows ``window[: i + 1]``; rows before ``take`` are left
+out. Windows are concatenated in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from blockswarm.swarm.errors import MessageError
+from blockswarm.swarm.fields import Body, Optional, integer, listed, octets, text
+
+MAX_BLOCKS = 256
+MAX_WINDOWS = 64
+"""Windows in one serving request."""
+MAX_POSITIONS = 4096
+"""Bytes of context in one serving request, over all windows: 4 MiB of log-probabilities at most."""
+MAX_STATES = 16
+"""States a holder lists per subject."""
+MAX_ROUND = 2**40
+MAX_SAMPLES = 2**53
+CHUNK_BYTES = 1 << 20
+"""Bytes of one chunk of a state (``model.layout`` cuts the same way)."""
+MAX_CHUNKS = 16_384
+MAX_CERTIFICATE_BYTES = 128 * 1024
+MAX_VALUES = MAX_CHUNKS * CHUNK_BYTES // 4
+
+DIGEST = octets(32)
+"""Reader of a SHA-256."""
+SUBJECT = integer(-1, MAX_BLOCKS - 1)
+"""Reader of a subject: -1 the embedding, else a block."""
+BLOCK = integer(0, MAX_BLOCKS - 1)
+ROUND = integer(0, MAX_ROUND)
+SAMPLES = integer(0, MAX_SAMPLES)
+SEED = integer(0, 2**63 - 1)
+
+_WINDOWS = listed(octets(least=1, most=MAX_POSITIONS), most=MAX_WINDOWS, least=1)
+_TAKE = listed(integer(0, MAX_POSITIONS - 1), most=MAX_WINDOWS, least=1)
+_STARTS = listed(integer(0, 2**53), most=MAX_WINDOWS, least=1)
+
+
+@dataclass(frozen=True)
+class ManifestRequest:
+    """Body of ``manifest``."""
+
+    run_id: str
+
+    _BODY = Body(run_id=text(most=64, least=1))
+
+    @classmethod
+    def parse(cls, body: object) -> ManifestRequest:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        return cls(**cls._BODY.read(body))
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {"run_id": self.run_id}
+
+
+@dataclass(frozen=True)
+class StateName:
+    """Round and digest of one certified state."""
+
+    round: int
+    digest: bytes
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {"round": self.round, "digest": self.digest}
+
+
+_NAMES = listed(Body(round=ROUND, digest=DIGEST), most=MAX_STATES)
+
+
+@dataclass(frozen=True)
+class StatesReply:
+    """Answer to ``states``, and the detail of an ``unknown-state`` refusal: what a holder can serve, newest first."""
+
+    block: int
+    states: tuple[StateName, ...]
+    embedding: tuple[StateName, ...]
+
+    _BODY = Body(block=BLOCK, states=_NAMES, embedding=_NAMES)
+
+    @classmethod
+    def parse(cls, body: object) -> StatesReply:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        values = cls._BODY.read(body)
+        return cls(
+            block=values["block"],
+            states=tuple(StateName(**name) for name in values["states"]),
+            embedding=tuple(StateName(**name) for name in values["embedding"]),
+        )
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {
+            "block": self.block,
+            "states": [name.to_body() for name in self.states],
+            "embedding": [name.to_body() for name in self.embedding],
+        }
+
+
+@dataclass(frozen=True)
+class LogprobsRequest:
+    """Body of ``logprobs``: one block alone, z = 0."""
+
+    block: int
+    digest: bytes
+    embedding_digest: bytes
+    windows: tuple[bytes, ...]
+    take: tuple[int, ...]
+    """First row wanted of each window."""
+
+    _BODY = Body(block=BLOCK, digest=DIGEST, embedding_digest=DIGEST, windows=_WINDOWS, take=_TAKE)
+
+    @classmethod
+    def parse(cls, body: object) -> LogprobsRequest:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        values = cls._BODY.read(body)
+        _check_windows(values["windows"], take=values["take"])
+        return cls(**values)
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {
+            "block": self.block,
+            "digest": self.digest,
+            "embedding_digest": self.embedding_digest,
+            "windows": list(self.windows),
+            "take": list(self.take),
+        }
+
+    @property
+    def positions(self) -> int:
+        """Bytes of context over all windows."""
+        return sum(len(window) for window in self.windows)
+
+    @property
+    def rows(self) -> int:
+        """Rows of log-probabilities in the answer."""
+        return self.positions - sum(self.take)
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """Body of ``sweep``: one Euler step of one block. Block 0 draws z itself from ``seed`` and the absolute starts."""
+
+    block: int
+    digest: bytes
+    embedding_digest: bytes
+    windows: tuple[bytes, ...]
+    starts: tuple[int, ...]
+    """Absolute position in the text of each window's first byte."""
+    take: tuple[int, ...]
+    seed: int
+
+    _BODY = Body(
+        block=BLOCK, digest=DIGEST, embedding_digest=DIGEST, windows=_WINDOWS, starts=_STARTS, take=_TAKE, seed=SEED
+    )
+
+    @classmethod
+    def parse(cls, body: object) -> SweepRequest:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        values = cls._BODY.read(body)
+        _check_windows(values["windows"], take=values["take"], starts=values["starts"])
+        return cls(**values)
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {
+            "block": self.block,
+            "digest": self.digest,
+            "embedding_digest": self.embedding_digest,
+            "windows": list(self.windows),
+            "starts": list(self.starts),
+            "take": list(self.take),
+            "seed": self.seed,
+        }
+
+    @property
+    def positions(self) -> int:
+        """Bytes of context over all windows."""
+        return sum(len(window) for window in self.windows)
+
+    @property
+    def rows(self) -> int:
+        """Rows of log-probabilities in the last block's answer."""
+        return self.positions - sum(self.take)
+
+
+def _check_windows(windows: tuple[bytes, ...], **aligned: tuple[int, ...]) -> None:
+    for name, values in aligned.items():
+        if len(values) != len(windows):
+            raise MessageError(name, f"has {len(values)} items for {len(windows)} windows")
+    positions = sum(len(window) for window in windows)
+    if positions > MAX_POSITIONS:
+        raise MessageError("windows", f"hold {positions} bytes, at most {MAX_POSITIONS} in one request")
+    for index, (window, take) in enumerate(zip(windows, aligned["take"], strict=True)):
+        if take >= len(window):
+            raise MessageError(f"take[{index}]", f"must be below the window's {len(window)} bytes, is {take}")
+
+
+@dataclass(frozen=True)
+class HeadRequest:
+    """Body of ``state.head``; without a digest the newest certified state is meant."""
+
+    subject: int
+    digest: bytes | None = None
+
+    _BODY = Body(subject=SUBJECT, digest=Optional(DIGEST))
+
+    @classmethod
+    def parse(cls, body: object) -> HeadRequest:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        return cls(**cls._BODY.read(body))
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {"subject": self.subject} if self.digest is None else {"subject": self.subject, "digest": self.digest}
+
+
+@dataclass(frozen=True)
+class StateHead:
+    """Answer to ``state.head``: what a state is, before its bytes are fetched."""
+
+    round: int
+    digest: bytes
+    samples: int
+    """Certified samples in this state since genesis."""
+    values: int
+    """Number of float32 values."""
+    chunks: tuple[bytes, ...]
+    """SHA-256 of each 1 MiB chunk, in order; together they hash to ``digest``."""
+    certificate: bytes
+
+    _BODY = Body(
+        round=ROUND,
+        digest=DIGEST,
+        samples=SAMPLES,
+        values=integer(1, MAX_VALUES),
+        chunks=listed(DIGEST, most=MAX_CHUNKS, least=1),
+        certificate=octets(most=MAX_CERTIFICATE_BYTES),
+    )
+
+    @classmethod
+    def parse(cls, body: object, *, values: int | None = None) -> StateHead:
+        """Check a foreign body and that its chunk digests hash to its state digest.
+
+        Parameters
+        ----------
+        body : object
+            The answer's body.
+        values : int, optional
+            Number of float32 values the manifest says a state of this subject has.
+        """
+        head = cls(**cls._BODY.read(body))
+        if values is not None and head.values != values:
+            raise MessageError("values", f"must be {values}, is {head.values}")
+        if len(head.chunks) != -(-head.values * 4 // CHUNK_BYTES):
+            raise MessageError("chunks", f"{len(head.chunks)} digests do not fit {head.values} values")
+        if hashlib.sha256(b"".join(head.chunks)).digest() != head.digest:
+            raise MessageError("chunks", "do not hash to the state's digest")
+        return head
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {
+            "round": self.round,
+            "digest": self.digest,
+            "samples": self.samples,
+            "values": self.values,
+            "chunks": list(self.chunks),
+            "certificate": self.certificate,
+        }
+
+    def chunk_bytes(self, index: int) -> int:
+        """Size of chunk ``index``; the last one may be shorter than 1 MiB."""
+        return min(CHUNK_BYTES, self.values * 4 - index * CHUNK_BYTES)
+
+
+@dataclass(frozen=True)
+class ChunkRequest:
+    """Body of ``state.chunk``."""
+
+    subject: int
+    digest: bytes
+    index: int
+
+    _BODY = Body(subject=SUBJECT, digest=DIGEST, index=integer(0, MAX_CHUNKS - 1))
+
+    @classmethod
+    def parse(cls, body: object) -> ChunkRequest:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        return cls(**cls._BODY.read(body))
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {"subject": self.subject, "digest": self.digest, "index": self.index}
