@@ -1,0 +1,85 @@
+"""Asking several peers the same thing: one after the other as they fail, side by side when one is slow."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+
+@dataclass
+class Race(Generic[T]):
+    """How a race went."""
+
+    winner: str | None = None
+    """Who answered first; None when everybody failed."""
+    result: T | None = None
+    failed: dict[str, Exception] = field(default_factory=dict)
+    """Who failed before, and how."""
+    overtaken: dict[str, float] = field(default_factory=dict)
+    """Who was still being waited for when the winner answered, with the seconds given to each."""
+
+
+async def race(
+    candidates: Iterable[str],
+    attempt: Callable[[str], Awaitable[T]],
+    patience: Callable[[str], float],
+) -> Race[T]:
+    """Run ``attempt`` for the candidates in order until one succeeds.
+
+    Parameters
+    ----------
+    candidates : iterable of str
+        Whom to try, best first. Each is tried once.
+    attempt : callable
+        Asks one candidate; an exception means it failed. It bounds its own waits.
+    patience : callable
+        Seconds after which the next candidate is started beside a silent one. A failure starts the next at once.
+
+    Returns
+    -------
+    Race
+        With the first good result; what was still running is cancelled.
+    """
+    waiting = deque(candidates)
+    running: dict[str, float] = {}
+    outcome: Race[T] = Race()
+    send, receive = trio.open_memory_channel[tuple[str, T | None, Exception | None]](math.inf)
+
+    async def run(name: str) -> None:
+        try:
+            result = await attempt(name)
+        except Exception as error:
+            send.send_nowait((name, None, error))
+        else:
+            send.send_nowait((name, result, None))
+
+    async with trio.open_nursery() as nursery:
+        newest = ""
+        while waiting or running:
+            if waiting and (not running or newest not in running or _since(running[newest]) >= patience(newest)):
+                newest = waiting.popleft()
+                running[newest] = trio.current_time()
+                nursery.start_soon(run, newest)
+            left = patience(newest) - _since(running[newest]) if waiting else math.inf
+            with trio.move_on_after(max(0.0, left)):
+                name, result, error = await receive.receive()
+                del running[name]
+                if error is not None:
+                    outcome.failed[name] = error
+                    continue
+                outcome.winner, outcome.result = name, result
+                outcome.overtaken = {other: _since(begun) for other, begun in running.items()}
+                break
+        nursery.cancel_scope.cancel()
+    return outcome
+
+
+def _since(moment: float) -> float:
+    return float(trio.current_time() - moment)
