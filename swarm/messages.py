@@ -22,6 +22,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from blockswarm.model.layout import CHUNK_BYTES
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, Optional, integer, listed, octets, text
 
@@ -34,10 +35,8 @@ MAX_STATES = 16
 """States a holder lists per subject."""
 MAX_ROUND = 2**40
 MAX_SAMPLES = 2**53
-CHUNK_BYTES = 1 << 20
-"""Bytes of one chunk of a state (``model.layout`` cuts the same way)."""
 MAX_CHUNKS = 16_384
-MAX_CERTIFICATE_BYTES = 128 * 1024
+MAX_CERTIFICATE_BYTES = 256 * 1024
 MAX_VALUES = MAX_CHUNKS * CHUNK_BYTES // 4
 
 DIGEST = octets(32)

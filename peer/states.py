@@ -1,0 +1,141 @@
+"""Certified states and the few of them a peer keeps: what it trains from, and what it serves.
+
+A state is content-addressed: ``(subject, round, digest of its canonical bytes)``. Everyone who committed the same round
+holds identical bytes, so a digest is all that two peers must compare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blockswarm.clock import Clock
+from blockswarm.model.layout import CHUNK_BYTES, chunk_digests
+from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.messages import StateHead, StateName
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """One certified state of one subject; immutable. Made by :meth:`make`, which names it by its bytes."""
+
+    subject: int
+    """-1 for the embedding, else a block."""
+    round: int
+    """Round that committed it; 0 is the genesis."""
+    values: NDArray[np.float32]
+    """The flat state, float32 ``[n]``, read-only."""
+    digest: bytes
+    """State digest, 32 bytes."""
+    samples: int
+    """Certified training samples in it since genesis."""
+    certificate: bytes
+    """Proof that a quorum committed it; empty for the genesis."""
+    chunks: tuple[bytes, ...]
+    """SHA-256 of each 1 MiB chunk, in order."""
+
+    @classmethod
+    def make(
+        cls, subject: int, round_number: int, values: NDArray[np.float32], *, samples: int, certificate: bytes = b""
+    ) -> State:
+        """Name ``values`` by their bytes; they become read-only, and a view of something writable is copied first.
+
+        Hashing takes about a second per GB: leave the event loop for large states.
+        """
+        if values.flags.writeable and values.base is not None:
+            values = values.copy()
+        values.flags.writeable = False
+        chunks = tuple(chunk_digests(values))
+        digest = hashlib.sha256(b"".join(chunks)).digest()
+        return cls(subject, round_number, values, digest, samples, certificate, chunks)
+
+    @classmethod
+    def genesis(cls, manifest: Manifest, subject: int) -> State:
+        """The state of round 0, computed from the manifest's seed and compared with its digest.
+
+        Raises
+        ------
+        ManifestError
+            If this machine computes something else than the manifest says.
+        """
+        return cls.make(subject, 0, manifest.verify_genesis(subject), samples=0)
+
+    @property
+    def name(self) -> StateName:
+        """Round and digest, as peers list it."""
+        return StateName(self.round, self.digest)
+
+    @property
+    def head(self) -> StateHead:
+        """What a newcomer learns before it fetches the bytes."""
+        return StateHead(self.round, self.digest, self.samples, self.values.size, self.chunks, self.certificate)
+
+    def chunk(self, index: int) -> bytes:
+        """The little-endian float32 bytes of chunk ``index``."""
+        step = CHUNK_BYTES // 4
+        return self.values[index * step : (index + 1) * step].astype("<f4", copy=False).tobytes()
+
+
+class StateStore:
+    """The last certified states of each subject, bounded.
+
+    The newest ``keep`` of a subject stay. Older ones stay while somebody uses them (:meth:`get` counts as use), so that
+    a text being generated goes on from the state it began with; never more than ``most`` in all.
+
+    Parameters
+    ----------
+    clock : Clock
+        Tells how long ago a state was used.
+    keep : int
+        Newest states kept of each subject.
+    most : int
+        Upper bound per subject, those in use included.
+    lease : float
+        Seconds a use keeps an older state.
+    """
+
+    def __init__(self, clock: Clock, *, keep: int = 3, most: int = 6, lease: float = 60.0) -> None:
+        self._clock = clock
+        self._keep = keep
+        self._most = max(keep, most)
+        self._lease = lease
+        self._states: dict[int, OrderedDict[bytes, State]] = {}  # subject → digest → state, oldest first
+        self._used: dict[bytes, float] = {}
+
+    def commit(self, state: State) -> None:
+        """Make ``state`` the head of its subject, and let go of the oldest ones nobody uses."""
+        states = self._states.setdefault(state.subject, OrderedDict())
+        states[state.digest] = state
+        states.move_to_end(state.digest)
+        spare = len(states) - self._keep
+        for digest in list(states)[: max(0, spare)]:
+            in_use = self._used.get(digest, -float("inf")) > self._clock.now() - self._lease
+            if not in_use or len(states) > self._most:
+                del states[digest]
+                self._used.pop(digest, None)
+
+    def head(self, subject: int) -> State | None:
+        """The state committed last, or ``None``."""
+        states = self._states.get(subject)
+        return next(reversed(states.values())) if states else None
+
+    def get(self, subject: int, digest: bytes) -> State | None:
+        """The state with this digest if it is still here; asking for it counts as use."""
+        states = self._states.get(subject)
+        state = states.get(digest) if states else None
+        if state is not None:
+            self._used[digest] = self._clock.now()
+        return state
+
+    def recent(self, subject: int) -> list[State]:
+        """All states of ``subject`` that can be served, newest commit first."""
+        return list(reversed((self._states.get(subject) or OrderedDict()).values()))
+
+    def forget(self, subject: int) -> None:
+        """Drop every state of ``subject``: the peer has moved to another block."""
+        for digest in self._states.pop(subject, {}):
+            self._used.pop(digest, None)
