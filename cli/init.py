@@ -1,0 +1,82 @@
+"""``blockswarm init``: write the manifest of a new swarm."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from blockswarm.cli.options import Function, PathType, json_output
+from blockswarm.cli.output import print_json
+
+if TYPE_CHECKING:
+    from blockswarm.swarm.manifest import Manifest
+
+MANIFEST = Path("swarm.toml")
+
+
+def manifest_options(function: Function) -> Function:
+    """What a new manifest can be given; `bootstrap --init` takes the same."""
+    for option in (
+        click.option("--seed", type=int, help="Seed of the initial parameters. [default: 0]"),
+        click.option("--round-seconds", type=float, metavar="S", help="Length of a round. [default: 10]"),
+        click.option(
+            "--data", metavar="NAME", help="Corpus to train on: docs, hf:<dataset>[:config], or a name. [default: docs]"
+        ),
+        click.option("--recipe", metavar="NAME", help="Training recipe: default or paper. [default: default]"),
+        click.option("--name", metavar="NAME", help="Name of the run, a-z 0-9 and -. [default: demo]"),
+    ):
+        function = option(function)
+    return function
+
+
+def new_manifest(size: str, options: dict[str, Any]) -> Manifest:
+    """The manifest of a new swarm; options that were not given (None) keep their defaults."""
+    from blockswarm.swarm.manifest import create_manifest
+
+    given = {key: value for key, value in options.items() if value is not None}
+    return create_manifest(**{"name": "demo", "size": size, "now": time.time(), **given})
+
+
+def write_manifest(manifest: Manifest, path: Path) -> None:
+    """Write ``path``, which must not exist: a swarm's manifest is never overwritten.
+
+    Raises
+    ------
+    ManifestError
+        When the file exists or cannot be written.
+    """
+    from blockswarm.files import write_atomically
+    from blockswarm.swarm.errors import ManifestError
+
+    try:
+        write_atomically(path, manifest.to_toml().encode(), overwrite=False)
+    except FileExistsError as error:
+        raise ManifestError(
+            f"{path}: exists already and is left as it is; choose another name with --output"
+        ) from error
+    except OSError as error:
+        raise ManifestError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+@click.command()
+@click.option("--size", default="tiny", show_default=True, metavar="SIZE", help="Model size: tiny, small or base.")
+@manifest_options
+@click.option("--output", type=PathType, default=MANIFEST, show_default=True, help="File to write; never overwritten.")
+@json_output
+def command(size: str, output: Path, as_json: bool, **options: Any) -> None:
+    """Write the manifest of a new swarm: all that its volunteers must agree on.
+
+    \b
+    Example:
+      blockswarm init --size tiny --name hello --round-seconds 15
+    """
+    manifest = new_manifest(size, options)
+    write_manifest(manifest, output)
+    if as_json:
+        print_json({"manifest": str(output), "run_id": manifest.run_id, "digest": manifest.digest.hex()})
+    else:
+        click.echo(f"wrote {output}: run {manifest.run_id}")
+        click.echo("next: blockswarm bootstrap --peers-file bootstrap_peers.txt")

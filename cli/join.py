@@ -1,0 +1,97 @@
+"""``blockswarm join``: volunteer."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from blockswarm.cli import options
+from blockswarm.cli.options import PathType
+from blockswarm.cli.running import run_until_stopped
+
+
+@click.command()
+@click.option(
+    "--block",
+    type=options.block_number,
+    default="auto",
+    show_default=True,
+    metavar="auto|N",
+    help="Block to train; auto takes the neediest.",
+)
+@options.finding_peers
+@options.choosing_run
+@click.option(
+    "--manifest", type=PathType, metavar="FILE", help="Manifest of the swarm. [default: asked from the peers]"
+)
+@click.option(
+    "--data", metavar="SPEC", help="Corpus: docs, a file or folder, or hf:<dataset>[:config]. [default: the manifest's]"
+)
+@click.option("--threads", type=int, metavar="N", help="Threads for training. [default: all cores]")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option("--seed", type=int, help="Seed of this volunteer's batches. [default: from its peer id]")
+@click.option("--rounds", type=int, metavar="N", help="Leave after N rounds. [default: stay]")
+@click.option(
+    "--bandwidth",
+    type=options.bandwidth,
+    metavar="RATE",
+    help="Upload rate you give, such as 20mbit. [default: not declared]",
+)
+@options.hosting
+def command(
+    block: int | None,
+    peers_file: Path | None,
+    peer: tuple[str, ...],
+    run_id: str | None,
+    manifest: Path | None,
+    data: str | None,
+    threads: int | None,
+    device: str,
+    seed: int | None,
+    rounds: int | None,
+    bandwidth: float | None,
+    state_dir: Path | None,
+    identity: Path | None,
+    listen: tuple[str, ...],
+    announce: tuple[str, ...],
+    json_log: str | None,
+    quiet: bool,
+) -> int:
+    """Volunteer: take a block, train it with its other replicas, and serve it. Ctrl-C leaves in good order.
+
+    \b
+    Examples:
+      blockswarm join --block auto
+      blockswarm join --block 1 --data my-texts/ --threads 2 --rounds 20
+    """
+    from blockswarm.peer.config import PeerConfig
+
+    peers = options.peers_from(peers_file, peer)
+    config = PeerConfig(
+        state_dir=options.state_dir_from(state_dir, "peer"),
+        block=block,
+        peers=peers,
+        run_id=run_id,
+        manifest=manifest,
+        data=data,
+        identity=identity,
+        listen=listen or PeerConfig.listen,
+        announce=announce,
+        threads=threads,
+        device=device,
+        seed=seed,
+        rounds=rounds,
+        bandwidth=bandwidth,
+        json_log=json_log,
+        quiet=quiet,
+    )
+    config.validate()
+
+    async def program(stop: asyncio.Event) -> int:
+        from blockswarm.peer.peer import run_volunteer
+
+        return await run_volunteer(config, stop)
+
+    return run_until_stopped(program)

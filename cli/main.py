@@ -1,0 +1,132 @@
+"""``blockswarm``: the command group, and the one place where errors become a line and an exit code.
+
+Command modules are imported only when they are run, and import torch, hivemind or libp2p only inside their function:
+``blockswarm --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from blockswarm import __version__
+from blockswarm.errors import BlockswarmError
+
+COMMANDS = {
+    "init": "Write the manifest of a new swarm.",
+    "identity": "Make or show the identity of a peer.",
+    "bootstrap": "Run a bootstrap node: newcomers meet the swarm there.",
+    "join": "Volunteer: train and serve one block.",
+    "status": "Show who holds which block, and how training goes.",
+    "generate": "Continue a text with the swarm's model.",
+    "evaluate": "Measure the model's cross-entropy on a text.",
+    "demo": "Run a whole swarm on this machine for two minutes.",
+}
+"""Command name to its line in ``--help``. The module ``blockswarm.cli.<name>`` holds it as ``command``."""
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, what a shell reports for a program ended by Ctrl-C."""
+EXIT_PIPE_CLOSED = 141
+"""128 + SIGPIPE, what a shell reports for a program whose reader went away."""
+
+
+class _State:
+    """What ``--debug``, given before or after the command's name, leaves for `run`."""
+
+    debug = False
+
+
+def _set_debug(_context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    _State.debug = _State.debug or value
+
+
+def _debug_option() -> click.Option:
+    return click.Option(
+        ["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help="Show the traceback of an error."
+    )
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"blockswarm.cli.{cmd_name}").command
+        if not any(parameter.name == "debug" for parameter in command.params):
+            command.params.append(_debug_option())
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, params=[_debug_option()], context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="blockswarm", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Volunteers train one language model together and serve it, with no central coordinator.
+
+    \b
+    Start a swarm and join it:
+      blockswarm bootstrap --init tiny --peers-file bootstrap_peers.txt
+      blockswarm join --block auto
+
+    Every command explains itself: blockswarm COMMAND --help
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+
+    An expected failure (`BlockswarmError`) is one line on stderr. So is anything else, unless ``--debug`` is given.
+    """
+    _State.debug = False
+    try:
+        # Not cli.main(): it turns a closed pipe into an exit of its own.
+        with cli.make_context("blockswarm", list(sys.argv[1:] if arguments is None else arguments)) as context:
+            result = cli.invoke(context)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return _failed(None, EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more while it ends; with nobody reading that would print an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE_CLOSED
+    except BlockswarmError as error:
+        return _failed(str(error), EXIT_FAILED)
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        return _failed(f"{error.strerror or error}{where}", EXIT_FAILED)
+    except Exception as error:
+        hint = "this is a bug; `blockswarm --debug …` shows where"
+        return _failed(f"{type(error).__name__}: {error} ({hint})", EXIT_FAILED)
+
+
+def _failed(message: str | None, code: int) -> int:
+    if _State.debug:
+        traceback.print_exc()
+    if message is not None:
+        print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def main() -> NoReturn:
+    """Entry point of the ``blockswarm`` command."""
+    sys.exit(run())

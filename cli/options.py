@@ -1,0 +1,116 @@
+"""Options that several commands share, and the types that read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+PEERS_FILE = Path("bootstrap_peers.txt")
+STATE_ROOT = Path(".blockswarm")
+"""Holds a folder for each peer started here."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+PathType = click.Path(path_type=Path)
+
+_BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?)\s*(k|m|g)?(bit|b)(?:ps|it/s|/s)?", re.IGNORECASE)
+_FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+
+
+def block_number(value: str) -> int | None:
+    """``auto`` (None) or the number of a block, as a click type."""
+    if value == "auto":
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither 'auto' nor a number") from None
+
+
+def bandwidth(value: str) -> float:
+    """``20mbit`` or ``2.5MB`` as bytes per second, as a click type: ``bit`` counts bits, ``B`` bytes."""
+    match = _BANDWIDTH.fullmatch(value.strip())
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a rate such as 20mbit or 2.5MB")
+    number, factor, unit = match.groups()
+    return float(number) * _FACTORS[(factor or "").lower()] / (8 if unit.lower() == "bit" else 1)
+
+
+def finding_peers(function: Function) -> Function:
+    """``--peers-file`` and ``--peer``: where the swarm is found."""
+    for option in (
+        click.option(
+            "--peer",
+            "peer",
+            multiple=True,
+            metavar="MULTIADDR",
+            help="A peer to start from, besides the file. Repeatable.",
+        ),
+        click.option(
+            "--peers-file",
+            type=PathType,
+            metavar="FILE",
+            help=f"File of peers to start from, one multiaddr a line. [default: {PEERS_FILE}, unless --peer is given]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def choosing_run(function: Function) -> Function:
+    """``--run``: which of the swarms the peers know."""
+    return click.option("--run", "run_id", metavar="ID", help="Run to use, if the peers know several.")(function)
+
+
+def hosting(function: Function) -> Function:
+    """Options of everything that listens: identity, addresses, state, log."""
+    for option in (
+        click.option("--quiet", is_flag=True, help="No progress on the terminal."),
+        click.option("--json-log", metavar="FILE|-", help="Write one JSON object per event; - for standard output."),
+        click.option(
+            "--announce",
+            multiple=True,
+            metavar="MULTIADDR",
+            help="Address others should use. Repeatable. [default: those listened on]",
+        ),
+        click.option(
+            "--listen",
+            multiple=True,
+            metavar="MULTIADDR",
+            help="Address to listen on. Repeatable. [default: /ip4/0.0.0.0/tcp/0, a free port]",
+        ),
+        click.option("--identity", type=PathType, metavar="FILE", help="Identity file. [default: in the state folder]"),
+        click.option(
+            "--state-dir",
+            type=PathType,
+            metavar="DIR",
+            help=f"Folder for identity and checkpoints. [default: the first free one in {STATE_ROOT}]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+json_output = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+
+def peers_from(peers_file: Path | None, peer: tuple[str, ...]) -> tuple[str, ...]:
+    """Addresses of both options, the file's first; the default file is read only if no peer is given."""
+    from blockswarm.dht.addresses import parse_multiaddr
+    from blockswarm.dht.peers_file import read_peers_file
+
+    given = tuple(parse_multiaddr(address) for address in peer)
+    if peers_file is None and given:
+        return given
+    return (*read_peers_file(peers_file or PEERS_FILE), *given)
+
+
+def state_dir_from(state_dir: Path | None, prefix: str) -> Path:
+    """The folder that was named, or the first free default one; held by this process from here on."""
+    from blockswarm.peer.state_dir import claim_free_state_dir, claim_state_dir
+
+    return claim_free_state_dir(STATE_ROOT, prefix) if state_dir is None else claim_state_dir(state_dir)

@@ -1,0 +1,121 @@
+"""The live panel of a volunteer on a terminal: what it shows (a value folded from events) and how (rich)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from blockswarm.peer.wording import PROBLEMS, Event, count, describe, format_bytes, format_ce, outcome, short_id
+from blockswarm.swarm.manifest import EMBEDDING
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
+
+NOTES = 4
+"""Latest messages kept under the figures."""
+
+
+@dataclass(frozen=True)
+class PanelState:
+    """Everything the panel shows. A new value is folded from each event; nothing here is derived from the clock."""
+
+    run_id: str = ""
+    peer_id: str = ""
+    block: int | None = None
+    phase: str = "starting"
+    last_round: Event | None = None
+    """Latest round event of the block."""
+    rounds: int = 0
+    """Rounds of the block seen."""
+    committed: int = 0
+    """Of them, committed."""
+    genesis_time: float | None = None
+    round_seconds: float | None = None
+    notes: tuple[str, ...] = ()
+    """Latest other lines, oldest first."""
+
+    def after(self, event: Event) -> PanelState:
+        """The state after ``event``."""
+        kind = event.get("event")
+        if kind == "round":
+            return self._after_round(event)
+        state = self
+        if kind == "ready":
+            state = replace(
+                self,
+                run_id=event.get("run_id", ""),
+                peer_id=event.get("peer_id", ""),
+                block=event.get("block"),
+                phase="ready",
+                genesis_time=event.get("genesis_time"),
+                round_seconds=event.get("round_seconds"),
+            )
+        elif kind == "training":
+            state = replace(self, phase="training")
+        elif kind == "stopped":
+            state = replace(self, phase="stopped")
+        line = describe(event) if kind in {*PROBLEMS, "state"} or "message" in event else None
+        return replace(state, notes=(*state.notes, line)[-NOTES:]) if line else state
+
+    def _after_round(self, event: Event) -> PanelState:
+        if event.get("subject") == EMBEDDING:
+            return self
+        state = replace(
+            self,
+            last_round=event,
+            block=event.get("subject"),
+            rounds=self.rounds + 1,
+            committed=self.committed + bool(event.get("committed")),
+        )
+        if rejected := event.get("rejected"):
+            named = ", ".join(f"{short_id(peer)}: {reason}" for peer, reason in rejected.items())
+            state = replace(state, notes=(*state.notes, f"round {event.get('round')} left out {named}")[-NOTES:])
+        return state
+
+    def next_deadline(self, now: float) -> float | None:
+        """Seconds from ``now`` (Unix seconds) to the end of the running round."""
+        if self.genesis_time is None or not self.round_seconds:
+            return None
+        return self.round_seconds - (now - self.genesis_time) % self.round_seconds
+
+
+def rows(state: PanelState, now: float) -> list[tuple[str, str]]:
+    """Label and value of every line of the panel."""
+    shown: list[tuple[str, str]] = []
+    left = state.next_deadline(now)
+    deadline = "" if left is None else f", next deadline in {left:.0f} s"
+    if (event := state.last_round) is None:
+        return [("state", state.phase + deadline)]
+    shown.append(("round", f"{event.get('round')}{deadline}"))
+    alone = " (alone this round)" if event.get("lone") else ""
+    shown.append(("replicas", f"{count(event.get('met'))} met, {count(event.get('accepted'))} accepted{alone}"))
+    shown.append(("last round", f"{outcome(event)}; {state.committed} of {state.rounds} committed"))
+    shown.append(
+        ("held-out CE", f"{format_ce(event.get('heldout_ce'))} nats/byte (training {format_ce(event.get('loss'))})")
+    )
+    shown.append(("speed", f"{event.get('samples_per_s') or 0:.0f} samples/s"))
+    shown.append(
+        (
+            "traffic",
+            f"{format_bytes(event.get('bytes_sent') or 0)} up, {format_bytes(event.get('bytes_received') or 0)} down",
+        )
+    )
+    return shown
+
+
+def render(state: PanelState, now: float) -> Panel:
+    """The panel itself at ``now`` (Unix seconds)."""
+    from rich.console import Group, RenderableType
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column()
+    for label, value in rows(state, now):
+        grid.add_row(label, Text(value))
+    parts: list[RenderableType] = [grid, *(Text(note, style="yellow") for note in state.notes)]
+    block = "" if state.block is None else f" · block {state.block}"
+    title = f"{state.run_id or 'blockswarm'}{block}" + (f" · {short_id(state.peer_id)}" if state.peer_id else "")
+    return Panel(Group(*parts), title=title, title_align="left", subtitle="Ctrl-C leaves", subtitle_align="right")

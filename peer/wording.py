@@ -1,0 +1,159 @@
+"""A volunteer's events in words: pure functions from an event to the line a person reads; folding of repeats."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from blockswarm.swarm.manifest import EMBEDDING
+
+Event = Mapping[str, Any]
+"""``{"time": Unix seconds, "event": name, …}`` as a volunteer emits it and ``--json-log`` writes it."""
+
+FOLD_SECONDS = 60.0
+"""A message that repeats is shown at most this often, s."""
+FOLD_LIMIT = 256
+"""Different messages remembered for folding; the oldest is forgotten first, so that memory stays bounded."""
+
+PROBLEMS = ("error", "warning")
+"""Events that carry a ``message`` and may repeat for as long as their cause lasts."""
+
+
+def format_bytes(count: float) -> str:
+    """``1.2 MB``: decimal units, two significant places after the first thousand."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def format_ce(value: object) -> str:
+    """A cross-entropy in nats per byte with three places, ``–`` where there is none."""
+    return f"{value:.3f}" if isinstance(value, float | int) and math.isfinite(value) else "–"
+
+
+def short_id(peer_id: str) -> str:
+    """The end of a peer id: all of ours begin alike (``12D3KooW``)."""
+    return f"…{peer_id[-6:]}" if len(peer_id) > 8 else peer_id
+
+
+def count(value: object) -> int:
+    """The number in a field that holds either a number or the things it counts."""
+    if isinstance(value, list | tuple | set | dict):
+        return len(value)
+    return value if isinstance(value, int) else 0
+
+
+def describe(event: Event) -> str | None:
+    """One line for ``event``, or ``None`` where a person has no use for one."""
+    match event.get("event"):
+        case "ready":
+            return _ready(event)
+        case "training":
+            return "training: the first local step is done"
+        case "round":
+            return None if event.get("subject") == EMBEDDING else _round(event)
+        case "state":
+            return _state(event)
+        case "error" | "warning" as kind:
+            return f"{kind}: {event.get('message', '')}{_repeats(event)}"
+        case "stopped":
+            reason = event.get("reason")
+            return f"stopped: {reason}" if reason else "stopped"
+    message = event.get("message")
+    return f"{message}{_repeats(event)}" if message else None
+
+
+def _ready(event: Event) -> str:
+    parts = [f"ready: {event.get('run_id', '')} as {event.get('peer_id', '')}"]
+    if event.get("block") is not None:
+        parts.append(f"block {event['block']}")
+    addresses = event.get("addrs") or ()
+    if addresses:
+        parts.append(f"reachable at {addresses[0]}" + (f" and {len(addresses) - 1} more" if addresses[1:] else ""))
+    return ", ".join(parts)
+
+
+def _round(event: Event) -> str:
+    number, block = event.get("round"), event.get("subject")
+    if event.get("lone"):
+        who = f"alone this round: no other replica of block {block} in round {number}"
+    else:
+        who = f"round {number}, block {block}: {count(event.get('met'))} met, {count(event.get('accepted'))} accepted"
+    parts = [who, outcome(event), f"held-out CE {format_ce(event.get('heldout_ce'))}"]
+    if (rate := event.get("samples_per_s")) is not None:
+        parts.append(f"{rate:.0f} samples/s")
+    parts.append(
+        f"up {format_bytes(event.get('bytes_sent') or 0)}, down {format_bytes(event.get('bytes_received') or 0)}"
+    )
+    if rejected := event.get("rejected"):
+        parts.append("left out: " + ", ".join(f"{short_id(peer)} ({reason})" for peer, reason in rejected.items()))
+    return " · ".join(parts)
+
+
+def outcome(event: Event) -> str:
+    """What came of a round: ``committed 1a2b3c4d`` or why not."""
+    if event.get("committed"):
+        return f"committed {str(event.get('digest', ''))[:8]}"
+    reason = event.get("reason")
+    return f"not committed ({reason})" if reason else "not committed, the work is carried over"
+
+
+def _state(event: Event) -> str:
+    subject = event.get("subject")
+    name = "the embedding" if subject == EMBEDDING else f"block {subject}"
+    line = f"state of {name}: round {event.get('round')}, {str(event.get('digest', ''))[:8]}"
+    if (seconds := event.get("seconds")) is not None:
+        line += f", fetched in {seconds:.1f} s"
+    return line
+
+
+def _repeats(event: Event) -> str:
+    return f" (repeated {event['repeated']} times)" if event.get("repeated") else ""
+
+
+class Folder:
+    """Lets a message through once, then counts its repeats and reports the number at most every `FOLD_SECONDS`.
+
+    Only events with a ``message`` fold; equal means the same event name and the same message.
+    """
+
+    def __init__(self, seconds: float = FOLD_SECONDS, limit: int = FOLD_LIMIT) -> None:
+        self._seconds = seconds
+        self._limit = limit
+        self._seen: OrderedDict[tuple[str, str], tuple[float, Event, int]] = OrderedDict()
+
+    def feed(self, event: Event, now: float) -> list[Event]:
+        """What to show now that ``event`` happened at ``now`` (s): due counts, and the event unless it repeats."""
+        shown = self._due(now)
+        if "message" not in event:
+            return [*shown, event]
+        key = (str(event.get("event")), str(event["message"]))
+        if key in self._seen:
+            since, _, repeated = self._seen[key]
+            self._seen[key] = (since, event, repeated + 1)
+            return shown
+        self._seen[key] = (now, event, 0)
+        if len(self._seen) > self._limit:
+            _, (_, oldest, repeated) = self._seen.popitem(last=False)
+            shown += [{**oldest, "repeated": repeated}] if repeated else []
+        return [*shown, event]
+
+    def flush(self) -> list[Event]:
+        """The counts not shown yet; for the end of the program."""
+        return self._due(math.inf)
+
+    def _due(self, now: float) -> list[Event]:
+        due = [key for key, (since, _, _) in self._seen.items() if now - since >= self._seconds]
+        shown: list[Event] = []
+        for key in due:
+            _, event, repeated = self._seen.pop(key)
+            if repeated:
+                shown.append({**event, "repeated": repeated})
+                # It goes on: stay quiet for another period instead of letting the next one through as if it were new.
+                if now < math.inf:
+                    self._seen[key] = (now, event, 0)
+        return shown

@@ -1,0 +1,106 @@
+"""The floors of the house, read from the source: who may import whom, and what may be imported where.
+
+model and dht know nothing of each other; swarm stands on both; peer on those; cli on all. Nothing imports upward.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("blockswarm", "model", "dht", "swarm", "peer", "cli")
+
+MAY_IMPORT = {
+    "blockswarm": set(),
+    "model": {"foundation"},
+    "dht": {"foundation"},
+    "swarm": {"foundation", "model", "dht"},
+    "peer": {"foundation", "model", "dht", "swarm"},
+    "cli": {"foundation", "model", "dht", "swarm", "peer"},
+}
+
+HIVEMIND_FILES = {f"dht/{name}.py" for name in ("daemon", "rpc", "host", "validator", "directory")}
+PICKLING = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "joblib", "marshal"}
+MAX_LINES = 400
+
+
+def sources(*packages: str) -> list[Path]:
+    return [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Dotted names a module imports, anywhere in it; ``from a import b`` gives both ``a`` and ``a.b``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: imports are absolute here"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported(path: Path) -> set[str]:
+    return set(imports(ast.parse(path.read_text())))
+
+
+def floors(modules: set[str]) -> set[str]:
+    """The floors of this house that the dotted names stand on."""
+    ours = {module.split(".")[1] for module in modules if module.startswith("blockswarm.")}
+    return {part if part in MAY_IMPORT else "foundation" for part in ours}
+
+
+def top_levels(path: Path) -> set[str]:
+    return {module.split(".")[0] for module in imported(path)}
+
+
+def test_the_reader_of_imports_sees_every_form() -> None:
+    text = "import a.b\nfrom c import d\ndef f():\n    from blockswarm.peer.console import Console\n"
+    found = set(imports(ast.parse(text)))
+    assert {"a.b", "c", "c.d", "blockswarm.peer.console"} <= found
+    assert floors(found) == {"peer"}
+
+
+@pytest.mark.parametrize("package", [package for package in PACKAGES if package != "blockswarm"])
+def test_nothing_imports_upward(package: str) -> None:
+    wrong = {
+        name(path): up for path in sources(package) if (up := floors(imported(path)) - {package, *MAY_IMPORT[package]})
+    }
+    assert not wrong
+
+
+def test_the_foundation_stands_on_nothing() -> None:
+    # __main__ is the front door itself: `python -m blockswarm` is the command.
+    paths = [path for path in sources("blockswarm") if path.name != "__main__.py"]
+    assert not {name(path): up for path in paths if (up := floors(imported(path)) - {"foundation"})}
+
+
+def test_hivemind_is_imported_only_where_the_host_is() -> None:
+    users = {name(path) for path in sources(*PACKAGES) if "hivemind" in top_levels(path)}
+    assert not {user for user in users if user not in HIVEMIND_FILES and not user.startswith("peer/")}
+
+
+def test_libp2p_is_imported_only_by_the_light_clients_link() -> None:
+    users = {name(path) for path in sources(*PACKAGES) if "libp2p" in top_levels(path)}
+    assert users <= {"swarm/link.py", "swarm/connection.py"}
+
+
+def test_the_model_knows_no_network() -> None:
+    network = {"hivemind", "libp2p", "socket", "asyncio", "trio", "msgpack", "multiaddr"}
+    assert not {name(path): up for path in sources("model") if (up := top_levels(path) & network)}
+
+
+def test_no_pickle_anywhere() -> None:
+    assert not [name(path) for path in sources(*PACKAGES, "tests", "benchmarks") if top_levels(path) & PICKLING]
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+    lengths = {name(path): len(path.read_text().splitlines()) for path in sources(*PACKAGES, "tests", "benchmarks")}
+    assert not {path: lines for path, lines in lengths.items() if lines > MAX_LINES}
