@@ -1,0 +1,210 @@
+"""Scatter, decide, gather: a butterfly all-reduce of updates under deadlines, with one decision for all parts (PROTOCOL R3).
+
+Member ``i`` reduces part ``i``. Reducers report on every sender, the leader decides once, and each reducer sends the same encoded
+bytes to all. Everyone, the reducer included, applies the decoded bytes; so all who commit hold the same values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blockswarm.peer.book import EntryRefused
+from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
+from blockswarm.swarm.codec import Compression, decode, encode
+from blockswarm.swarm.policy.acceptance import PartReport, decide
+from blockswarm.swarm.statements import Decision
+
+TAKE_OVER = 0.5
+"""Share of the decide phase after which the next in order decides in the leader's place."""
+
+
+def squared_norm(values: npt.NDArray[np.float32]) -> float:
+    """Squared Euclidean norm in double precision; not finite when any value is not."""
+    wide = values.astype(np.float64)
+    return float(np.dot(wide, wide))
+
+
+async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
+    """Send each reducer its part of our update; collect the parts that are ours to reduce; report on them.
+
+    Returns
+    -------
+    dict
+        List position → our own values of that part as the reducer decodes them (what the average will contain of us).
+    """
+    book, times = exchange.book, exchange.times
+    exchange.require_before(times.scatter_end, "scattering")
+    members = book.require_members()
+    compression = exchange.manifest.averaging.compression
+    sent: dict[int, npt.NDArray[np.float32]] = {}
+    for part, (begin, end) in enumerate(book.bounds):
+        if end == begin:
+            continue
+        data, values, norm2 = await off_loop(4 * (end - begin), _pack, exchange.delta[begin:end], compression)
+        sent[part] = values
+        if members.members[part] == exchange.own_id:
+            book.add_share(exchange.own_id, values, norm2)
+        else:
+            exchange.send(
+                exchange.call(
+                    members.members[part],
+                    "round.part",
+                    {
+                        "subject": book.subject,
+                        "round": book.round,
+                        "list": members.statement.raw,
+                        "values": len(exchange.delta),
+                    },
+                    until=times.scatter_end,
+                    blob=data,
+                )
+            )
+    if book.own_part in book.reducers():
+        await book.wait(lambda: book.all_shares_in, exchange.left(times.scatter_end))
+        report_shares(exchange)
+    return sent
+
+
+def _pack(
+    values: npt.NDArray[np.float32], compression: Compression
+) -> tuple[bytes, npt.NDArray[np.float32], float]:
+    data = encode(values, compression)
+    decoded = decode(data, compression)
+    return data, decoded, squared_norm(decoded)
+
+
+def report_shares(exchange: Exchange) -> None:
+    """Tell every member what came of our part from each sender. What has not come by now is late."""
+    book = exchange.book
+    members = book.require_members()
+    report = {peer_id: book.shares.get(peer_id, PartReport(0.0, "late")) for peer_id in members.members}
+    for peer_id, entry in report.items():
+        if entry.problem:
+            book.refuse_share(peer_id, entry.problem)
+    book.add_report(exchange.own_id, report)
+    body: dict[str, Any] = {
+        "subject": book.subject,
+        "round": book.round,
+        "group": members.group,
+        "senders": [
+            {"peer": peer_id, "norm2": entry.norm2, "problem": entry.problem} for peer_id, entry in report.items()
+        ],
+    }
+    exchange.broadcast(members.members, "round.report", body, until=exchange.times.decide_end)
+
+
+async def agree(exchange: Exchange) -> Decision:
+    """Wait for the leader's decision, or make it when it is ours to make.
+
+    Raises
+    ------
+    RoundFailed
+        When no acceptable decision came in time.
+    """
+    book, times = exchange.book, exchange.times
+    exchange.require_before(times.decide_end, "deciding")
+    members = book.require_members()
+    rank = book.own_part
+    span = times.decide_end - times.scatter_end
+    if rank < 2:
+        patience = times.scatter_end + (0.4 if rank == 0 else TAKE_OVER) * span
+        await book.wait(
+            lambda: book.decision is not None or (rank == 0 and book.all_reports_in), exchange.left(patience)
+        )
+        if book.decision is None:
+            _decide(exchange)
+    await book.wait(lambda: book.decision is not None, exchange.left(times.decide_end))
+    if book.decision is None:
+        raise RoundFailed(f"no decision from {members.members[0]} before the phase ended")
+    return book.decision
+
+
+def _decide(exchange: Exchange) -> None:
+    book = exchange.book
+    members = book.require_members()
+    verdict = decide(
+        members.samples,
+        list(book.reports.values()),
+        max_norm_ratio=exchange.manifest.averaging.max_norm_ratio,
+        max_weight_ratio=exchange.manifest.averaging.max_weight_ratio,
+    )
+    if not verdict.weights:
+        raise RoundFailed("no update came whole and in time: " + _reasons(verdict.rejected))
+    reported = tuple(index for index in book.reducers() if members.members[index] in book.reports)
+    decision = Decision.make(
+        exchange.identity,
+        exchange.manifest.digest,
+        group=members.group,
+        weights=verdict.weights,
+        rejected=verdict.rejected,
+        parts=reported,
+    )
+    try:
+        book.accept_decision(decision)
+    except EntryRefused:  # the other one's decision came first
+        return
+    exchange.broadcast(
+        members.members,
+        "round.decision",
+        {"subject": book.subject, "round": book.round, "decision": decision.statement.raw},
+        until=exchange.times.decide_end,
+    )
+
+
+def _reasons(rejected: dict[str, str]) -> str:
+    return "; ".join(f"{peer_id} {reason}" for peer_id, reason in rejected.items())
+
+
+async def gather(exchange: Exchange) -> None:
+    """Reduce our part, send it to all, and collect the other parts until the phase ends or all are in."""
+    book, times = exchange.book, exchange.times
+    exchange.require_before(times.gather_end, "gathering")
+    members = book.require_members()
+    decision = book.decision
+    if decision is None:
+        raise RoundFailed("no decision")
+    if book.own_part in decision.parts:
+        begin, end = book.bounds[book.own_part]
+        size = 4 * (end - begin) * len(decision.weights)
+        data, digest = await off_loop(
+            size, reduce_part, book.share_values, decision.weights, exchange.manifest.averaging.compression
+        )
+        book.add_result(book.own_part, data, digest)
+        body = {
+            "subject": book.subject,
+            "round": book.round,
+            "group": members.group,
+            "part": book.own_part,
+            "decision": decision.statement.raw,
+        }
+        exchange.broadcast(members.members, "round.result", body, until=times.gather_end, blob=data)
+        await asyncio.sleep(0)
+    await book.wait(lambda: book.all_results_in or book.outcome is not None, exchange.left(times.gather_end))
+
+
+def reduce_part(
+    shares: dict[str, npt.NDArray[np.float32]], weights: dict[str, float], compression: Compression
+) -> tuple[bytes, bytes]:
+    """Weighted mean of the accepted senders' parts, summed in list order in float32.
+
+    The order, the separate multiply and add, and float32 throughout make the result the same on every machine.
+
+    Returns
+    -------
+    (bytes, bytes)
+        The encoded mean and its SHA-256.
+    """
+    total = np.float32(sum(weights.values()))
+    mean: npt.NDArray[np.float32] | None = None
+    for sender, weight in weights.items():
+        term = shares[sender] * (np.float32(weight) / total)
+        mean = term if mean is None else mean + term
+    if mean is None:
+        raise ValueError("a part without accepted senders cannot be reduced")
+    data = encode(mean, compression)
+    return data, hashlib.sha256(data).digest()

@@ -1,0 +1,203 @@
+"""Commit: one outcome, one vote each, and a certificate of more than half of the list (PROTOCOL R4)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+
+import numpy as np
+
+from blockswarm.peer.book import EntryRefused, RoundBook
+from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
+from blockswarm.peer.states import State
+from blockswarm.swarm.codec import decode, encoded_size
+from blockswarm.swarm.policy.acceptance import quorum
+from blockswarm.swarm.statements import Certificate, Outcome, StatementError, Vote
+
+TAKE_OVER = 0.35
+"""Share of the commit phase after which the next in order proposes the outcome in the leader's place."""
+
+ASK_SECONDS = 1.5
+"""How long after the close a voter without a certificate asks the others for theirs."""
+
+
+async def commit(exchange: Exchange) -> State:
+    """Agree on the outcome, apply it, vote, and return the certified new state.
+
+    Raises
+    ------
+    RoundFailed
+        When there is no certificate: the parent stays, and the work is carried into the next round.
+    """
+    book, times = exchange.book, exchange.times
+    exchange.require_before(times.close, "committing")
+    outcome = await _outcome(exchange)
+    await _fetch_missing(exchange, outcome)
+    size = 4 * book.values
+    candidate = await off_loop(size, apply_outcome, exchange, outcome)
+    exchange.require_before(times.close, "the vote")
+    vote = Vote.make(
+        exchange.identity,
+        exchange.manifest.digest,
+        group=outcome.group,
+        outcome=outcome.statement.hash,
+        digest=candidate.digest,
+        samples=candidate.samples,
+    )
+    book.add_vote(vote)
+    members = book.require_members()
+    exchange.broadcast(
+        members.members,
+        "round.vote",
+        {
+            "subject": book.subject,
+            "round": book.round,
+            "vote": vote.statement.raw,
+            "outcome": outcome.statement.raw,
+        },
+        until=times.close,
+    )
+    needed = quorum(len(members.members))
+    await book.wait(lambda: book.agreeing(vote) >= needed, exchange.left(times.close))
+    certificate = book.certify(vote, exchange.manifest.digest)
+    if certificate is None:
+        certificate = await _ask_for_certificate(exchange, candidate.digest)
+    if certificate is None:
+        others = len(book.votes) - book.agreeing(vote)
+        raise RoundFailed(
+            f"{book.agreeing(vote)} of the {needed} votes needed" + (f", {others} for another state" if others else "")
+        )
+    return dataclasses.replace(candidate, certificate=certificate.raw)
+
+
+def _accepted_samples(book: RoundBook) -> int:
+    members, decision = book.require_members(), book.decision
+    return sum(members.samples[peer_id] for peer_id in decision.weights) if decision else 0
+
+
+async def _outcome(exchange: Exchange) -> Outcome:
+    """The outcome to vote on: the leader's, or the next in order's when the leader is silent."""
+    book, times = exchange.book, exchange.times
+    rank = book.own_part
+    if rank < 2:
+        span = times.close - times.gather_end
+        patience = times.gather_end + (0.0 if rank == 0 else TAKE_OVER) * span
+        await book.wait(
+            lambda: book.outcome is not None or (rank == 0 and book.all_results_in), exchange.left(patience)
+        )
+        if book.outcome is None:
+            _propose(exchange)
+    await book.wait(lambda: book.outcome is not None, exchange.left(times.close))
+    if book.outcome is None:
+        raise RoundFailed("no outcome was proposed before the round closed")
+    return book.outcome
+
+
+def _propose(exchange: Exchange) -> None:
+    book = exchange.book
+    decision = book.decision
+    if decision is None or not book.results:
+        raise RoundFailed("no averaged part arrived")
+    parts = {part: book.result_hashes[part] for part in decision.parts if part in book.results}
+    if not parts:
+        raise RoundFailed("no averaged part arrived")
+    members = book.require_members()
+    outcome = Outcome.make(
+        exchange.identity,
+        exchange.manifest.digest,
+        group=members.group,
+        decision=decision.statement.hash,
+        parts=parts,
+    )
+    try:
+        book.accept_outcome(outcome)
+    except EntryRefused:  # the other one's outcome came first
+        return
+    exchange.broadcast(
+        members.members,
+        "round.outcome",
+        {
+            "subject": book.subject,
+            "round": book.round,
+            "outcome": outcome.statement.raw,
+            "decision": decision.statement.raw,
+        },
+        until=exchange.times.close,
+    )
+
+
+async def _fetch_missing(exchange: Exchange, outcome: Outcome) -> None:
+    """Get every part of the outcome that is not here, or differs from it, from those who hold it, by its hash."""
+    book, times = exchange.book, exchange.times
+    members = book.require_members()
+    sources = [outcome.statement.signer, *members.members]
+    for part, digest in outcome.parts.items():
+        for source in dict.fromkeys(sources):
+            if book.result_hashes.get(part) == digest:
+                break
+            if source == exchange.own_id:
+                continue
+            begin, end = book.bounds[part]
+            size = encoded_size(end - begin, exchange.manifest.averaging.compression)
+            reply = await exchange.call(
+                source,
+                "round.fetch",
+                {"subject": book.subject, "round": book.round, "part": part, "hash": digest},
+                until=times.close,
+                max_blob=size,
+            )
+            if reply is None or len(reply.blob) != size:
+                continue
+            data = bytes(reply.blob)
+            if await off_loop(size, _sha256, data) == digest:
+                book.results[part], book.result_hashes[part] = data, digest
+        if book.result_hashes.get(part) != digest:
+            raise RoundFailed(f"part {part} of the outcome could not be fetched from anyone")
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def apply_outcome(exchange: Exchange, outcome: Outcome) -> State:
+    """The candidate: the parent plus the decoded mean of every part that is in.
+
+    Parts that were left out keep the parent's values; what was trained there is carried by those who trained it.
+
+    Raises
+    ------
+    RoundFailed
+        When the result is not finite; nobody should vote for that.
+    """
+    book = exchange.book
+    values = exchange.parent.values.copy()
+    for part in outcome.parts:
+        begin, end = book.bounds[part]
+        values[begin:end] += decode(book.results[part], exchange.manifest.averaging.compression)
+    if not np.isfinite(values).all():
+        raise RoundFailed("the average is not finite")
+    return State.make(book.subject, book.round, values, samples=exchange.parent.samples + _accepted_samples(book))
+
+
+async def _ask_for_certificate(exchange: Exchange, digest: bytes) -> Certificate | None:
+    """Ask every member whether the round was certified after all; only our own candidate is of use here."""
+    book = exchange.book
+    until = exchange.clock.now() + ASK_SECONDS
+    asked = exchange.broadcast(
+        book.require_members().members,
+        "round.certificate",
+        {"subject": book.subject, "round": book.round},
+        until=until,
+    )
+    for reply in await asyncio.gather(*asked):
+        if reply is None:
+            continue
+        try:
+            certificate = Certificate.open(reply.body.get("certificate"), exchange.manifest.digest)
+        except StatementError:
+            continue
+        if certificate.digest == digest and certificate.members.group == book.require_members().group:
+            book.certificate = certificate
+            return certificate
+    return None

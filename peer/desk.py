@@ -1,0 +1,285 @@
+"""The desk: takes the messages of rounds, checks their form, and writes them into the right book."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from blockswarm.clock import Clock
+from blockswarm.dht.errors import RpcRefused
+from blockswarm.dht.rpc import Handler, Reply, Request
+from blockswarm.peer.allreduce import squared_norm
+from blockswarm.peer.book import EntryRefused, Presence, RoundBook
+from blockswarm.peer.exchange import off_loop
+from blockswarm.peer.states import State
+from blockswarm.swarm.codec import decode, encoded_size
+from blockswarm.swarm.errors import MessageError
+from blockswarm.swarm.fields import Body, Optional, flag, integer, listed, number, octets, peer_id, text
+from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.policy.acceptance import PartReport
+from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of
+from blockswarm.swarm.statements import (
+    MAX_MEMBERS,
+    MAX_REASON,
+    MAX_STATEMENT_BYTES,
+    Decision,
+    MemberList,
+    Outcome,
+    StatementError,
+    Vote,
+    open_statement,
+)
+
+log = logging.getLogger(__name__)
+
+KEPT_ROUNDS = 2
+"""Books of the newest rounds stay, so that a late vote, a missing part or a certificate can still be asked for."""
+
+EARLY_ROUNDS = 1
+"""Messages may come for the round after the one in progress: clocks differ a little."""
+
+_statement = octets(least=1, most=MAX_STATEMENT_BYTES)
+_where = {"subject": integer(-1, 255), "round": integer(1, 2**48)}
+
+MEET = Body(**_where, parent=octets(32), samples=integer(0, 2**48), reachable=flag())
+LIST = Body(list=_statement)
+PART = Body(**_where, list=_statement, values=integer(1, 2**40))
+REPORT = Body(
+    **_where,
+    group=octets(32),
+    senders=listed(Body(peer=peer_id(), norm2=number(0.0, 1e300), problem=text(most=MAX_REASON)), most=MAX_MEMBERS),
+)
+DECISION = Body(**_where, decision=_statement)
+RESULT = Body(**_where, group=octets(32), part=integer(0, MAX_MEMBERS - 1), decision=_statement)
+FETCH = Body(**_where, part=integer(0, MAX_MEMBERS - 1), hash=octets(32))
+OUTCOME = Body(**_where, outcome=_statement, decision=Optional(_statement))
+VOTE = Body(**_where, vote=_statement, outcome=_statement)
+CERTIFICATE = Body(**_where)
+
+
+class Registrar(Protocol):
+    """The part of a host that the desk needs."""
+
+    def register(
+        self,
+        method: str,
+        handler: Handler,
+        *,
+        max_blob: int | Callable[[str, dict[str, Any]], int] = 0,
+        run_bound: bool = True,
+        timeout: float = 30.0,
+    ) -> None:
+        """See `blockswarm.dht.host.Host.register`."""
+        ...
+
+
+class Desk:
+    """Books by (subject, round), and the handlers that write into them.
+
+    Parameters
+    ----------
+    own_id : str
+        This peer's id.
+    manifest : Manifest
+        The run; gives the moments of every round and the vectors' lengths.
+    clock : Clock
+        The swarm's time.
+    head : callable
+        Subject → our newest state of it, or ``None`` while we have none.
+    """
+
+    def __init__(
+        self, own_id: str, manifest: Manifest, clock: Clock, head: Callable[[int], State | None]
+    ) -> None:
+        self._own_id = own_id
+        self._manifest = manifest
+        self._clock = clock
+        self._head = head
+        self._books: dict[tuple[int, int], RoundBook] = {}
+
+    def register(self, host: Registrar) -> None:
+        """Offer the round's methods on ``host``."""
+        host.register("round.meet", self._meet)
+        host.register("round.list", self._list)
+        host.register("round.part", self._part, max_blob=self._part_size, timeout=self._manifest.rounds.seconds)
+        host.register("round.report", self._report)
+        host.register("round.decision", self._decision)
+        host.register("round.result", self._result, max_blob=self._result_size, timeout=self._manifest.rounds.seconds)
+        host.register("round.fetch", self._fetch)
+        host.register("round.outcome", self._outcome)
+        host.register("round.vote", self._vote)
+        host.register("round.certificate", self._certificate)
+
+    # -- books -----------------------------------------------------------------------------------------------------
+
+    def times(self, number: int) -> RoundTimes:
+        """The moments of a round."""
+        rounds = self._manifest.rounds
+        return times_of(number, self._manifest.genesis_time, rounds.seconds, rounds.lengths)
+
+    def book(self, subject: int, number: int) -> RoundBook:
+        """The book of a round, made when it is the first to be asked for; `RpcRefused` outside the open rounds."""
+        if self._head(subject) is None:
+            raise RpcRefused("not-mine", f"this peer holds no state of subject {subject}")
+        current = round_in_progress(self._clock.now(), self._manifest.genesis_time, self._manifest.rounds.seconds)
+        if not current - KEPT_ROUNDS <= number <= current + EARLY_ROUNDS:
+            raise RpcRefused(
+                "other-round", f"round {number} is not open: it is round {current} here", {"time": self._clock.now()}
+            )
+        for key in [key for key in self._books if key[1] < current - KEPT_ROUNDS]:
+            del self._books[key]
+        key = (subject, number)
+        if key not in self._books:
+            values = self._manifest.parameters(subject)
+            self._books[key] = RoundBook(subject=subject, round=number, own_id=self._own_id, values=values)
+        return self._books[key]
+
+    def forget_blocks(self) -> None:
+        """Drop all books, when this peer changes its block."""
+        self._books.clear()
+
+    def _open(self, request: Request, form: Body) -> tuple[dict[str, Any], RoundBook]:
+        body = _read(form, request.body)
+        return body, self.book(body["subject"], body["round"])
+
+    def _statement(self, kind: str, raw: bytes) -> Any:
+        parse = {"list": MemberList, "decision": Decision, "outcome": Outcome, "vote": Vote}[kind].parse
+        try:
+            return parse(open_statement(kind, self._manifest.digest, raw))
+        except StatementError as error:
+            raise RpcRefused("bad-statement", str(error)) from None
+
+    def _enter(self, entry: Callable[[], None]) -> None:
+        try:
+            entry()
+        except EntryRefused as error:
+            raise RpcRefused(error.code, str(error)) from None
+
+    # -- meet ------------------------------------------------------------------------------------------------------
+
+    async def _meet(self, request: Request) -> Reply:
+        body, book = self._open(request, MEET)
+        book.heard.add(request.peer_id)
+        if self._clock.now() <= self.times(book.round).meet_end:
+            presence = Presence(body["parent"], body["samples"], body["reachable"])
+            self._enter(lambda: book.note_presence(request.peer_id, presence))
+        book.notify()
+        head = self._head(book.subject)
+        if head is None:
+            return Reply({})
+        return Reply({"head": head.digest, "head_round": head.round, "head_samples": head.samples})
+
+    async def _list(self, request: Request) -> Reply:
+        members = self._statement("list", _read(LIST, request.body)["list"])
+        book = self.book(members.subject, members.round)
+        if self._clock.now() > self.times(book.round).meet_end:
+            raise RpcRefused("late", f"the meeting of round {book.round} is over")
+        self._enter(lambda: book.accept_list(members))
+        return Reply({})
+
+    # -- scatter ---------------------------------------------------------------------------------------------------
+
+    def _part_size(self, sender: str, raw: dict[str, Any]) -> int:
+        """Bytes the sender's part must have; nothing is read of a part that cannot be used."""
+        body = _read(PART, raw)
+        book = self.book(body["subject"], body["round"])
+        if book.members is None:  # the leader's own message may still be under way
+            members = self._statement("list", body["list"])
+            self._enter(lambda: book.accept_list(members))
+        begin, end = book.bounds[book.own_part]
+        return encoded_size(end - begin, self._manifest.averaging.compression)
+
+    async def _part(self, request: Request) -> Reply:
+        body, book = self._open(request, PART)
+        begin, end = book.bounds[book.own_part]
+        expected = encoded_size(end - begin, self._manifest.averaging.compression)
+        size = len(request.blob)
+        self._enter(lambda: book.check_share(request.peer_id, body["values"], size, expected))
+        values = await off_loop(size, decode, request.blob, self._manifest.averaging.compression)
+        norm2 = await off_loop(size, squared_norm, values)
+        if self._clock.now() > self.times(book.round).scatter_end:
+            book.refuse_share(request.peer_id, "late")
+            raise RpcRefused("late", f"the scatter of round {book.round} is over")
+        book.add_share(request.peer_id, values, norm2)
+        return Reply({})
+
+    # -- decide ----------------------------------------------------------------------------------------------------
+
+    async def _report(self, request: Request) -> Reply:
+        body, book = self._open(request, REPORT)
+        if book.members is None or book.members.group != body["group"]:
+            raise RpcRefused("other-group", "the report is of another group")
+        report = {entry["peer"]: PartReport(entry["norm2"], entry["problem"]) for entry in body["senders"]}
+        self._enter(lambda: book.add_report(request.peer_id, report))
+        return Reply({})
+
+    async def _decision(self, request: Request) -> Reply:
+        body, book = self._open(request, DECISION)
+        decision = self._statement("decision", body["decision"])
+        self._enter(lambda: book.accept_decision(decision))
+        return Reply({})
+
+    # -- gather ----------------------------------------------------------------------------------------------------
+
+    def _result_size(self, sender: str, raw: dict[str, Any]) -> int:
+        body = _read(RESULT, raw)
+        book = self.book(body["subject"], body["round"])
+        try:
+            begin, end = book.check_result(sender, body["part"], body["group"])
+        except EntryRefused as error:
+            raise RpcRefused(error.code, str(error)) from None
+        return encoded_size(end - begin, self._manifest.averaging.compression)
+
+    async def _result(self, request: Request) -> Reply:
+        body, book = self._open(request, RESULT)
+        if book.decision is None:
+            decision = self._statement("decision", body["decision"])
+            self._enter(lambda: book.accept_decision(decision))
+        elif book.decision.statement.raw != body["decision"]:
+            raise RpcRefused("other-decision", "the part was reduced under another decision")
+        begin, end = book.bounds[body["part"]]
+        if len(request.blob) != encoded_size(end - begin, self._manifest.averaging.compression):
+            raise RpcRefused("wrong-length", "the averaged part has the wrong length")
+        data = bytes(request.blob)
+        digest = await off_loop(len(data), lambda: hashlib.sha256(data).digest())
+        book.add_result(body["part"], data, digest)
+        return Reply({})
+
+    async def _fetch(self, request: Request) -> Reply:
+        body, book = self._open(request, FETCH)
+        if book.result_hashes.get(body["part"]) != body["hash"]:
+            raise RpcRefused("unknown-part", "no part with this hash here")
+        return Reply({}, book.results[body["part"]])
+
+    # -- commit ----------------------------------------------------------------------------------------------------
+
+    async def _outcome(self, request: Request) -> Reply:
+        body, book = self._open(request, OUTCOME)
+        if book.decision is None and body["decision"] is not None:
+            decision = self._statement("decision", body["decision"])
+            self._enter(lambda: book.accept_decision(decision))
+        outcome = self._statement("outcome", body["outcome"])
+        self._enter(lambda: book.accept_outcome(outcome))
+        return Reply({})
+
+    async def _vote(self, request: Request) -> Reply:
+        body, book = self._open(request, VOTE)
+        vote = self._statement("vote", body["vote"])
+        self._enter(lambda: book.add_vote(vote))
+        if book.outcome is None and book.decision is not None:
+            outcome = self._statement("outcome", body["outcome"])
+            self._enter(lambda: book.accept_outcome(outcome))
+        return Reply({})
+
+    async def _certificate(self, request: Request) -> Reply:
+        _, book = self._open(request, CERTIFICATE)
+        return Reply({"certificate": book.certificate.raw if book.certificate else None})
+
+
+def _read(form: Body, body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return form.read(body)
+    except MessageError as error:
+        raise RpcRefused("bad-request", str(error)) from None

@@ -1,0 +1,156 @@
+"""What the phases of a round share: whom we talk to, until when, and what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from blockswarm.clock import Clock
+from blockswarm.dht.errors import RpcError
+from blockswarm.dht.identity import Identity
+from blockswarm.dht.rpc import Reply
+from blockswarm.peer.book import RoundBook
+from blockswarm.peer.states import State
+from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.policy.phases import RoundTimes
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+HEAVY_BYTES = 256 * 1024
+"""Arithmetic on more than this leaves the event loop, which must answer others within 50 ms."""
+
+
+class Caller(Protocol):
+    """The part of a host that a round needs."""
+
+    async def call(
+        self,
+        peer_id: str,
+        method: str,
+        body: Mapping[str, Any],
+        *,
+        blob: bytes | memoryview = b"",
+        max_blob: int = 0,
+        timeout: float = ...,
+    ) -> Reply:
+        """See `blockswarm.dht.host.Host.call`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest certified state of a subject that a peer says it holds."""
+
+    peer_id: str
+    round: int
+    digest: bytes
+    samples: int
+
+
+class RoundFailed(Exception):  # noqa: N818 - an outcome of a round, not an error of the program
+    """The round ends here without a commit; the text says why. Nothing is lost: the work is carried."""
+
+
+@dataclass
+class Exchange:
+    """One subject's part in one round, as its phases see it."""
+
+    caller: Caller
+    identity: Identity
+    manifest: Manifest
+    clock: Clock
+    book: RoundBook
+    times: RoundTimes
+    parent: State
+    delta: npt.NDArray[np.float32]
+    """Own update: live values minus the parent's; float32, the subject's length."""
+    samples: int
+    replicas: tuple[str, ...]
+    """Replicas on record, without ourselves."""
+    reachable: bool = True
+    on_phase: Callable[[str], None] = lambda _: None
+    """Told the name of each phase as it begins."""
+
+    ahead: list[Head] = field(default_factory=list)
+    """Peers whose state outweighs ours."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """Peer → what went wrong when we called it, the last word."""
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    phase_ms: dict[str, float] = field(default_factory=dict)
+    sends: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    @property
+    def own_id(self) -> str:
+        """This peer's id."""
+        return self.identity.peer_id
+
+    def left(self, until: float) -> float:
+        """Seconds until the moment ``until``; never negative."""
+        return max(0.0, until - self.clock.now())
+
+    def require_before(self, until: float, what: str) -> None:
+        """End the round when ``until`` has passed: who woke up late stops, it does not send (PROTOCOL R1)."""
+        if self.clock.now() > until:
+            raise RoundFailed(f"{what} came {self.clock.now() - until:.1f} s after its deadline")
+
+    async def call(
+        self, peer_id: str, method: str, body: Mapping[str, Any], *, until: float, blob: bytes = b"", max_blob: int = 0
+    ) -> Reply | None:
+        """Call a peer, bounded by ``until``; a failure is written down and gives ``None``."""
+        seconds = self.left(until)
+        if seconds <= 0:
+            return None
+        try:
+            async with asyncio.timeout(seconds + 0.5):  # the host's own timeout should speak first
+                reply = await self.caller.call(peer_id, method, body, blob=blob, max_blob=max_blob, timeout=seconds)
+        except RpcError as error:
+            self.problems[peer_id] = f"{method}: {error}"
+            return None
+        except TimeoutError:
+            self.problems[peer_id] = f"{method}: no answer in {seconds:.1f} s"
+            return None
+        self.bytes_sent += len(blob)
+        self.bytes_received += len(reply.blob)
+        return reply
+
+    def send(self, action: Awaitable[T]) -> asyncio.Task[T]:
+        """Start a send that this round owns; it ends with the round's grace at the latest."""
+        task: asyncio.Task[T] = asyncio.ensure_future(action)  # type: ignore[assignment]  # always a coroutine here
+        self.sends.add(task)
+        task.add_done_callback(self.sends.discard)
+        return task
+
+    def broadcast(
+        self, peers: Iterable[str], method: str, body: Mapping[str, Any], *, until: float, blob: bytes = b""
+    ) -> list[asyncio.Task[Reply | None]]:
+        """Send the same message to several peers at once, without waiting."""
+        return [
+            self.send(self.call(peer_id, method, body, until=until, blob=blob))
+            for peer_id in peers
+            if peer_id != self.own_id
+        ]
+
+    async def finish(self) -> None:
+        """Let the last sends end, until the round closes at most; then drop them."""
+        pending = set(self.sends)
+        if pending:
+            _, pending = await asyncio.wait(pending, timeout=self.left(self.times.close) + 0.2)
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending, timeout=1.0)
+
+
+async def off_loop(size: int, work: Callable[..., T], *args: Any) -> T:
+    """Run arithmetic here when ``size`` bytes are few, else in a thread, so that the event loop stays responsive."""
+    if size < HEAVY_BYTES:
+        return work(*args)
+    return await asyncio.to_thread(work, *args)

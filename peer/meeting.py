@@ -1,0 +1,158 @@
+"""Meet: the replicas of a subject that take part in a round find each other and agree on one list (PROTOCOL R2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockswarm.peer.book import EntryRefused, Presence
+from blockswarm.peer.exchange import Exchange, Head, RoundFailed
+from blockswarm.swarm.policy.acceptance import heavier, quorum
+from blockswarm.swarm.policy.grouping import choose_members
+from blockswarm.swarm.policy.leader import leader_order
+from blockswarm.swarm.statements import MemberList
+
+PROPOSE_AFTER = 0.5
+"""Share of the meeting after which the first in order stops waiting for replicas that have not spoken."""
+
+TAKE_OVER_STEP = 0.15
+"""Share of the meeting between one candidate's turn and the next one's."""
+
+_FIELDS = ("subject", "round", "parent", "samples", "reachable")
+
+
+def meet_body(exchange: Exchange) -> dict[str, Any]:
+    """The message that says: I take part in this round, from this state, with this much work."""
+    values = (
+        exchange.book.subject,
+        exchange.times.round,
+        exchange.parent.digest,
+        exchange.samples,
+        exchange.reachable,
+    )
+    return dict(zip(_FIELDS, values, strict=True))
+
+
+async def meet(exchange: Exchange) -> MemberList:
+    """Meet the other replicas and return the list this peer is in.
+
+    Everyone tells every replica on record (and whoever calls meanwhile) that it takes part. The first of those present, in the
+    round's leader order, signs the list: at once when all replicas on record have spoken, else at half time.
+    The next in order takes its turn when no list came. Whoever learns of a heavier state does not propose.
+
+    Raises
+    ------
+    RoundFailed
+        When no list was agreed on in time, or this peer's state is behind.
+    """
+    book, times = exchange.book, exchange.times
+    exchange.require_before(times.meet_end, "meeting")
+    begin = min(exchange.clock.now(), times.train_end)
+    book.note_presence(exchange.own_id, Presence(exchange.parent.digest, exchange.samples, exchange.reachable))
+    told: set[str] = set()
+    while book.members is None:
+        for peer_id in ({*exchange.replicas} | book.heard) - told - {exchange.own_id}:
+            told.add(peer_id)
+            exchange.send(_tell(exchange, peer_id))
+        if exchange.ahead:
+            newest = max(exchange.ahead, key=lambda head: head.samples)
+            raise RoundFailed(f"this peer is behind: {newest.peer_id} holds round {newest.round}")
+        turn = _own_turn(exchange, begin)
+        if exchange.clock.now() >= turn:
+            await _propose(exchange)
+            break
+        news = _Watch(exchange)
+        await book.wait(news.came, exchange.left(min(turn, times.meet_end)))
+        if book.members is None and exchange.clock.now() > times.meet_end:
+            raise RoundFailed("no list was agreed on before the meeting ended")
+    return book.require_members()
+
+
+class _Watch:
+    """Whether anything a meeting depends on has changed since this was made."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._seen = self._state()
+
+    def _state(self) -> tuple[bool, int, int, int, int]:
+        exchange, book = self._exchange, self._exchange.book
+        sizes = len(book.present), len(book.heard), len(exchange.ahead), len(exchange.problems)
+        return (book.members is not None, *sizes)
+
+    def came(self) -> bool:
+        return self._state() != self._seen
+
+
+async def _tell(exchange: Exchange, peer_id: str) -> None:
+    """Tell one peer that we take part; its answer says where it stands."""
+    reply = await exchange.call(peer_id, "round.meet", meet_body(exchange), until=exchange.times.meet_end)
+    if reply is None:
+        exchange.book.notify()
+        return
+    head = read_head(peer_id, reply.body)
+    if head is not None and head.digest != exchange.parent.digest:
+        own = exchange.parent
+        if heavier(head.samples, head.digest, own.samples, own.digest):
+            exchange.ahead.append(head)
+            exchange.book.notify()
+
+
+def read_head(peer_id: str, body: dict[str, Any]) -> Head | None:
+    """A peer's newest state from the answer to a meet message; ``None`` when it has none or says it badly."""
+    number, digest, samples = body.get("head_round"), body.get("head"), body.get("head_samples")
+    if type(number) is not int or type(samples) is not int or not isinstance(digest, bytes) or len(digest) != 32:
+        return None
+    if not 0 <= number < 2**48 or not 0 <= samples < 2**62:
+        return None
+    return Head(peer_id, number, digest, samples)
+
+
+def _candidates(exchange: Exchange) -> list[str]:
+    """Those present that build on our state, in the round's order."""
+    same = [peer_id for peer_id, entry in exchange.book.present.items() if entry.parent == exchange.parent.digest]
+    return leader_order(
+        same,
+        run_digest=exchange.manifest.digest,
+        subject=exchange.book.subject,
+        round_number=exchange.times.round,
+    )
+
+
+def _own_turn(exchange: Exchange, begin: float) -> float:
+    """When this peer proposes a list, as things stand."""
+    candidates = _candidates(exchange)
+    rank = candidates.index(exchange.own_id)
+    waiting = set(exchange.replicas) - set(exchange.book.present) - set(exchange.problems)
+    if rank == 0 and not waiting:
+        return begin
+    span = exchange.times.meet_end - exchange.times.train_end
+    return exchange.times.train_end + span * min(0.95, PROPOSE_AFTER + rank * TAKE_OVER_STEP)
+
+
+async def _propose(exchange: Exchange) -> None:
+    """Sign the list, take it ourselves, and get the others' acknowledgements."""
+    book, times = exchange.book, exchange.times
+    names = choose_members(
+        _candidates(exchange), leader=exchange.own_id, limit=exchange.manifest.rounds.group_size
+    )
+    if not any(book.present[peer_id].reachable for peer_id in names):
+        raise RoundFailed("no replica that takes part can be reached by the others")
+    members = MemberList.make(
+        exchange.identity,
+        exchange.manifest.digest,
+        subject=book.subject,
+        round_number=times.round,
+        parent=exchange.parent.digest,
+        samples={peer_id: book.present[peer_id].samples for peer_id in names},
+        reachable={peer_id: book.present[peer_id].reachable for peer_id in names},
+    )
+    try:
+        book.accept_list(members)
+    except EntryRefused:  # another leader's list came first
+        return
+    replies = exchange.broadcast(names, "round.list", {"list": members.statement.raw}, until=times.meet_end)
+    acknowledged = 1
+    for task in replies:
+        acknowledged += await task is not None
+    if acknowledged < quorum(len(names)):
+        raise RoundFailed(f"only {acknowledged} of {len(names)} listed replicas acknowledged the list")

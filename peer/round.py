@@ -1,0 +1,122 @@
+"""One round of one subject, from meeting to commit: the walk of one update (ARCHITECTURE)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from blockswarm.peer.allreduce import agree, gather, scatter
+from blockswarm.peer.book import EntryRefused
+from blockswarm.peer.commit import commit
+from blockswarm.peer.exchange import Exchange, Head, RoundFailed
+from blockswarm.peer.meeting import meet
+from blockswarm.peer.states import State
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class RoundResult:
+    """What came of a round: the new state, if any, and the figures of the report."""
+
+    subject: int
+    round: int
+    parent: bytes
+    met: list[str]
+    """Replicas that took part from our state, ourselves included."""
+    members: list[str]
+    accepted: list[str]
+    rejected: dict[str, str]
+    state: State | None
+    """The certified new state; ``None`` when the round did not commit here."""
+    failure: str
+    """Why the round did not commit; empty when it did."""
+    sent: npt.NDArray[np.float32] | None
+    """What the average contains of our own update, zero where a part was left out; ``None`` when it was not accepted."""
+    ahead: list[Head]
+    problems: dict[str, str]
+    bytes_sent: int
+    bytes_received: int
+    phases_ms: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def lone(self) -> bool:
+        """Whether this peer committed the round alone."""
+        return self.state is not None and len(self.members) == 1
+
+
+async def run_round(exchange: Exchange) -> RoundResult:
+    """Take part in one round; always returns within the round's close plus the time to ask for a certificate."""
+    state: State | None = None
+    failure = ""
+    own_parts: dict[int, npt.NDArray[np.float32]] = {}
+    phase_begin = exchange.clock.now()
+
+    def phase(name: str) -> None:
+        nonlocal phase_begin
+        now = exchange.clock.now()
+        if exchange.phase_ms:
+            last = next(reversed(exchange.phase_ms))
+            exchange.phase_ms[last] = round((now - phase_begin) * 1000, 1)
+        phase_begin = now
+        if name:
+            exchange.phase_ms[name] = 0.0
+            exchange.on_phase(name)
+
+    try:
+        phase("meet")
+        await meet(exchange)
+        phase("scatter")
+        own_parts = await scatter(exchange)
+        phase("decide")
+        await agree(exchange)
+        phase("gather")
+        await gather(exchange)
+        phase("commit")
+        state = await commit(exchange)
+    except RoundFailed as error:
+        failure = str(error)
+    except EntryRefused as error:  # our own step met a book that had moved on
+        failure = str(error)
+    finally:
+        phase("")
+    return _result(exchange, state, failure, own_parts)
+
+
+def _result(
+    exchange: Exchange, state: State | None, failure: str, own_parts: dict[int, npt.NDArray[np.float32]]
+) -> RoundResult:
+    book = exchange.book
+    decision, outcome = book.decision, book.outcome
+    members = list(book.members.members) if book.members else []
+    accepted = list(decision.weights) if decision else []
+    sent: npt.NDArray[np.float32] | None = None
+    if state is not None and outcome is not None and exchange.own_id in accepted:
+        sent = np.zeros_like(exchange.delta)
+        for part in outcome.parts:
+            begin, end = book.bounds[part]
+            sent[begin:end] = own_parts[part]
+    rejected = dict(decision.rejected) if decision else {}
+    for peer_id, report in book.shares.items():
+        if report.problem and peer_id not in accepted:
+            rejected.setdefault(peer_id, report.problem)
+    return RoundResult(
+        subject=book.subject,
+        round=book.round,
+        parent=exchange.parent.digest,
+        met=[peer_id for peer_id, entry in book.present.items() if entry.parent == exchange.parent.digest],
+        members=members,
+        accepted=accepted,
+        rejected=rejected,
+        state=state,
+        failure=failure,
+        sent=sent,
+        ahead=list(exchange.ahead),
+        problems=dict(exchange.problems),
+        bytes_sent=exchange.bytes_sent,
+        bytes_received=exchange.bytes_received,
+        phases_ms=dict(exchange.phase_ms),
+    )

@@ -1,0 +1,196 @@
+"""The training thread: it owns the learner, makes step after step, and between two steps does what the peer asks.
+
+Everything that touches live weights (snapshots, corrections after a commit, evaluation, serving) runs on this one thread, so
+none of it needs a lock. Training does not wait for a round to be averaged: the snapshot enters the average, steps made
+meanwhile stay in the live weights and enter the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from blockswarm.errors import BlockswarmError
+
+if TYPE_CHECKING:
+    from blockswarm.model.learner import BlockLearner
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+NICE = 5
+"""The training thread yields to the event loop and the daemon, whose answers other peers wait for."""
+
+STOP_SECONDS = 3.0
+"""How long a stop waits for the step in progress."""
+
+
+class TrainerStopped(BlockswarmError):
+    """The training thread has ended; nothing more can be asked of it."""
+
+
+class Trainer:
+    """One thread around one learner.
+
+    Parameters
+    ----------
+    make_learner : callable
+        Builds the learner; called once, on the thread, because that is where its tensors live.
+    local_steps : int or None
+        Steps between two snapshots; ``None`` trains without a limit (elastic).
+    on_first_step : callable
+        Called on the thread once, after the first step.
+    """
+
+    def __init__(
+        self,
+        make_learner: Callable[[], BlockLearner],
+        *,
+        local_steps: int | None = None,
+        on_first_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._make_learner = make_learner
+        self._local_steps = local_steps
+        self._on_first_step = on_first_step
+        self._jobs: queue.SimpleQueue[tuple[Callable[[BlockLearner], Any], asyncio.Future[Any]] | None]
+        self._jobs = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._stopping = threading.Event()
+        self._enabled = False
+        self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
+        self.failed: asyncio.Future[None] = self._loop.create_future()
+        """Ends with the exception that ended the thread, if one did."""
+        self.steps = 0
+        self.samples = 0
+        """Samples trained since the start."""
+        self.step_seconds = 0.0
+        """Moving average of a step's wall time."""
+        self.busy_seconds = 0.0
+        """Wall time spent in steps."""
+        self._loss_sum: Any = 0.0
+        self._loss_steps = 0
+
+    def start(self) -> None:
+        """Start the thread; training itself begins with `train`."""
+        self._thread.start()
+
+    def train(self, enabled: bool) -> None:
+        """Let the thread make steps, or pause it; a step in progress ends first."""
+        self._enabled = enabled
+        self._jobs.put(None)  # wakes a thread that waits for work
+
+    async def run(self, job: Callable[[BlockLearner], T]) -> T:
+        """Run ``job(learner)`` on the thread, between two steps, and return its result.
+
+        Raises
+        ------
+        TrainerStopped
+            When the thread has ended.
+        Exception
+            Whatever the job raised.
+        """
+        if self._stopping.is_set() or not self._thread.is_alive():
+            raise TrainerStopped("the training thread has ended")
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put((job, done))
+        return await done
+
+    def take_loss(self) -> float | None:
+        """Mean training loss (nats per byte, weighted) since the last call; ``None`` without steps. Thread only."""
+        total, steps = self._loss_sum, self._loss_steps
+        self._loss_sum, self._loss_steps = 0.0, 0
+        return float(total) / steps if steps else None
+
+    def renew_steps(self) -> None:
+        """Give the next ``local_steps``, after a snapshot. Thread only."""
+        self._steps_left = self._local_steps
+
+    async def stop(self) -> None:
+        """End the thread; the step in progress is waited for, within bounds."""
+        self._stopping.set()
+        self._jobs.put(None)
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, STOP_SECONDS)
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            # On Linux a thread has a nice value of its own; what it starts (OpenMP workers) inherits it.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        except OSError:
+            log.debug("the training thread keeps its priority", exc_info=True)
+        try:
+            self._train()
+        except BaseException as error:
+            self._tell(self.failed, None, error)
+        finally:
+            self._stopping.set()
+            self._drop_jobs()
+
+    def _train(self) -> None:
+        learner = self._make_learner()
+        self._steps_left = self._local_steps
+        while not self._stopping.is_set():
+            idle = not self._enabled or self._steps_left == 0
+            try:
+                entry = self._jobs.get(block=idle, timeout=1.0 if idle else None)
+            except queue.Empty:
+                if not idle:
+                    self._step(learner)
+                continue
+            if entry is not None:
+                self._do(learner, *entry)
+
+    def _step(self, learner: BlockLearner) -> None:
+        begin = time.perf_counter()
+        self._loss_sum = self._loss_sum + learner.step()
+        self._loss_steps += 1
+        seconds = time.perf_counter() - begin
+        self.step_seconds = seconds if self.steps == 0 else 0.9 * self.step_seconds + 0.1 * seconds
+        self.busy_seconds += seconds
+        self.steps += 1
+        self.samples += learner.samples_per_step
+        if self._steps_left is not None:
+            self._steps_left -= 1
+        if self.steps == 1:
+            self._loop.call_soon_threadsafe(self._on_first_step)
+
+    def _do(self, learner: BlockLearner, job: Callable[[BlockLearner], Any], done: asyncio.Future[Any]) -> None:
+        if done.cancelled():
+            return
+        try:
+            result = job(learner)
+        except Exception as error:
+            self._tell(done, None, error)
+        else:
+            self._tell(done, result, None)
+
+    def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        def settle() -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        try:
+            self._loop.call_soon_threadsafe(settle)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            log.debug("a result came after the end")
+
+    def _drop_jobs(self) -> None:
+        while True:
+            try:
+                entry = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            if entry is not None:
+                self._tell(entry[1], None, TrainerStopped("the training thread has ended"))

@@ -1,0 +1,165 @@
+"""What a peer knows of the others: records of every block, refreshed in the background, and what it says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import blockswarm
+from blockswarm.clock import Clock
+from blockswarm.dht.errors import DhtError
+from blockswarm.dht.records import BlockRecord, ProgressRecord
+from blockswarm.swarm.manifest import EMBEDDING, Manifest
+
+log = logging.getLogger(__name__)
+
+RECORD_SECONDS = 45.0
+"""Life of a record: a peer that vanishes is off the books after this. A refresh comes at a third of it."""
+
+REFRESH_SECONDS = 5.0
+"""Longest time between two looks at the directory."""
+
+LOOKUP_SECONDS = 8.0
+"""A look at the directory that takes longer is given up; the next one comes soon."""
+
+
+class Directory(Protocol):
+    """The part of `blockswarm.dht.directory.Directory` that is needed here."""
+
+    async def announce(self, record: BlockRecord) -> bool: ...
+
+    async def goodbye(self, record: BlockRecord) -> bool: ...
+
+    async def holders(self, block: int) -> list[BlockRecord]: ...
+
+    async def announce_progress(self, record: ProgressRecord) -> bool: ...
+
+
+class SwarmView:
+    """Records of the holders of every block.
+
+    Parameters
+    ----------
+    directory : Directory
+        Where records are looked up.
+    manifest : Manifest
+        The run.
+    own_id : str
+        This peer, which is left out of what it sees.
+    clock : Clock
+        For expirations.
+    """
+
+    def __init__(self, directory: Directory, manifest: Manifest, own_id: str, clock: Clock) -> None:
+        self._directory = directory
+        self._manifest = manifest
+        self._own_id = own_id
+        self._clock = clock
+        self._records: dict[int, list[BlockRecord]] = {}
+        self.looked = 0
+        """Completed looks at the directory."""
+
+    async def refresh(self) -> None:
+        """Look every block up once, bounded; a block that cannot be looked up keeps what was known of it."""
+        await asyncio.gather(*(self._refresh(block) for block in range(self._manifest.model.blocks)))
+        self.looked += 1
+
+    async def _refresh(self, block: int) -> None:
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                records = await self._directory.holders(block)
+        except (TimeoutError, DhtError) as error:
+            log.debug("block %d could not be looked up: %s", block, error)
+            return
+        self._records[block] = [record for record in records if record.peer_id != self._own_id]
+
+    async def keep_fresh(self) -> None:
+        """Refresh for ever; several times a round when rounds are short."""
+        pause = min(REFRESH_SECONDS, self._manifest.rounds.seconds / 4)
+        while True:
+            await self.refresh()
+            await asyncio.sleep(pause)
+
+    def records(self, blocks: Iterable[int] | None = None) -> list[BlockRecord]:
+        """Fresh records of the given blocks (all by default), at most one a peer: the one issued last."""
+        now = self._clock.now()
+        newest: dict[str, BlockRecord] = {}
+        for block in self._manifest.subjects if blocks is None else blocks:
+            for record in self._records.get(block, ()):
+                known = newest.get(record.peer_id)
+                if record.expires > now and (known is None or record.issued > known.issued):
+                    newest[record.peer_id] = record
+        return [record for record in newest.values() if record.state != "OFFLINE"]
+
+    def replicas(self, subject: int) -> tuple[str, ...]:
+        """Peer ids that average ``subject`` with us: of the embedding all training peers, of a block its replicas."""
+        blocks = None if subject == EMBEDDING else (subject,)
+        return tuple(sorted(record.peer_id for record in self.records(blocks) if record.state == "TRAINING"))
+
+    def holders(self, subject: int) -> tuple[str, ...]:
+        """Peer ids on record that should be able to give the state of ``subject``."""
+        blocks = None if subject == EMBEDDING else (subject,)
+        return tuple(sorted(record.peer_id for record in self.records(blocks) if record.state != "JOINING"))
+
+
+class Announcer:
+    """Keeps this peer's record in the directory.
+
+    Parameters
+    ----------
+    directory : Directory
+        Where the record goes.
+    describe : callable
+        Gives the record as of now; ``issued`` and ``expires`` are set here.
+    clock : Clock
+        For those two.
+    """
+
+    def __init__(self, directory: Directory, describe: Callable[[float, float], BlockRecord], clock: Clock) -> None:
+        self._directory = directory
+        self._describe = describe
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self.failures = 0
+        """Announcements in a row that no node took."""
+
+    def changed(self) -> None:
+        """Something others should know has changed: announce soon, not in this call."""
+        self._changed.set()
+
+    async def announce(self) -> bool:
+        """Announce once, bounded; whether some node took the record."""
+        now = self._clock.now()
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                stored = await self._directory.announce(self._describe(now, now + RECORD_SECONDS))
+        except (TimeoutError, DhtError) as error:
+            log.debug("the announcement was not stored: %s", error)
+            stored = False
+        self.failures = 0 if stored else self.failures + 1
+        return stored
+
+    async def keep_announced(self) -> None:
+        """Announce for ever: at a third of the record's life, and soon after a change."""
+        while True:
+            self._changed.clear()
+            stored = await self.announce()
+            try:
+                async with asyncio.timeout(RECORD_SECONDS / 3 if stored else 2.0):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def goodbye(self, seconds: float) -> None:
+        """Say that this peer leaves: an OFFLINE record that outlives the last announcement."""
+        now = self._clock.now()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._directory.goodbye(self._describe(now, now + 1.5 * RECORD_SECONDS))
+        except (TimeoutError, DhtError) as error:
+            log.debug("the goodbye was not stored: %s", error)
+
+
+SOFTWARE = f"blockswarm {blockswarm.__version__}"

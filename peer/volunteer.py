@@ -1,0 +1,284 @@
+"""One volunteer's rounds: snapshot, meet, average, commit, correct the live weights, report (the walk of one update)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blockswarm.clock import Clock
+from blockswarm.dht.identity import Identity
+from blockswarm.peer.desk import Desk
+from blockswarm.peer.exchange import Caller, Exchange, Head, off_loop
+from blockswarm.peer.ledger import Ledger, correction, kept_share
+from blockswarm.peer.report import round_event
+from blockswarm.peer.round import RoundResult, run_round
+from blockswarm.peer.states import State, StateStore
+from blockswarm.peer.trainer import Trainer
+from blockswarm.peer.view import SwarmView
+from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.policy.phases import RoundTimes, next_round_to_join
+
+if TYPE_CHECKING:
+    from blockswarm.model.learner import BlockLearner
+
+log = logging.getLogger(__name__)
+Float32 = npt.NDArray[np.float32]
+
+RESYNC_WARMUP_STEPS = 20
+"""AdamW's averages are forgotten when foreign weights replace ours; the rate ramps up over this many steps."""
+
+REBASE_ROUNDS = 2
+"""Own pending work is carried onto a state at most this many rounds newer; older work would pull backwards."""
+
+SNAPSHOT_SLACK = 0.05
+"""Seconds by which a snapshot is asked for earlier than the step time alone would suggest."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Live weights at the end of training, and the work behind them."""
+
+    values: dict[int, Float32]
+    samples: dict[int, int]
+    loss: float | None
+    seconds: float
+    """Clock time since the snapshot before."""
+    trained: int
+    """Samples trained since the snapshot before."""
+
+
+@dataclass(kw_only=True)
+class Volunteer:
+    """The parts of a running volunteer that its rounds need. ``peer.Peer`` builds and stops them."""
+
+    block: int
+    manifest: Manifest
+    identity: Identity
+    clock: Clock
+    caller: Caller
+    desk: Desk
+    store: StateStore
+    trainer: Trainer
+    view: SwarmView
+    fetch: Callable[[int, list[Head]], Any]
+    """``await fetch(subject, heads)`` gives the newest verified state others hold, or raises."""
+    emit: Callable[[dict[str, Any]], None]
+    committed: Callable[[], None]
+    """Called after every commit: announce and save soon."""
+    heldout: npt.NDArray[np.uint8]
+    """Held-out windows, uint8 ``[n, context + 1]``."""
+    reachable: bool = True
+
+    ledgers: dict[int, Ledger] = field(default_factory=dict)
+    rounds_done: int = 0
+    heldout_ce: float | None = None
+    samples_per_second: float = 0.0
+    next_deadline: float = 0.0
+    _catching_up: dict[int, asyncio.Task[State]] = field(default_factory=dict)
+    _last_snapshot: tuple[float, int] = (0.0, 0)
+
+    def __post_init__(self) -> None:
+        self.ledgers = {subject: Ledger() for subject in self.subjects}
+        self._last_snapshot = (self.clock.now(), 0)
+
+    @property
+    def subjects(self) -> tuple[int, int]:
+        """What this volunteer averages: its block, and the shared embedding."""
+        return (self.block, EMBEDDING)
+
+    def head(self, subject: int) -> State:
+        """The newest certified state of one of our subjects."""
+        state = self.store.head(subject)
+        if state is None:
+            raise LookupError(f"no state of subject {subject}")
+        return state
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    async def run(self, rounds: int | None) -> None:
+        """Take part in round after round; return after ``rounds`` of them when given."""
+        self.trainer.train(True)
+        number = 0
+        while rounds is None or self.rounds_done < rounds:
+            settings = self.manifest.rounds
+            number = max(
+                number + 1,
+                next_round_to_join(
+                    self.clock.now(), self.manifest.genesis_time, settings.seconds, settings.lengths
+                ),
+            )
+            await self.one_round(self.desk.times(number))
+            self.rounds_done += 1
+
+    async def one_round(self, times: RoundTimes) -> None:
+        """Train until the round's training ends, then average and commit the block and the embedding side by side."""
+        self.next_deadline = times.train_end
+        await self.clock.sleep_until(times.train_end - self.trainer.step_seconds - SNAPSHOT_SLACK)
+        await self._adopt_arrived()
+        snapshot = await self._snapshot()
+        exchanges = [
+            self._exchange(subject, times, snapshot)
+            for subject in self.subjects
+            if subject not in self._catching_up
+        ]
+        results = await asyncio.gather(*(self._take_part(exchange, snapshot) for exchange in exchanges))
+        self.heldout_ce = await self.trainer.run(lambda learner: learner.evaluate(self.heldout))
+        for result in results:
+            self.emit(round_event(result, snapshot, self.manifest, self.head(result.subject), self.heldout_ce))
+            if result.ahead:
+                self._catch_up(result.subject, result.ahead)
+        await asyncio.gather(*(exchange.finish() for exchange in exchanges))
+
+    async def _snapshot(self) -> Snapshot:
+        def take(learner: BlockLearner) -> tuple[Float32, Float32, int, float | None]:
+            theta, embedding = learner.read()
+            self.trainer.renew_steps()
+            return theta, embedding, self.trainer.samples, self.trainer.take_loss()
+
+        theta, embedding, total, loss = await self.trainer.run(take)
+        now = self.clock.now()
+        before, before_samples = self._last_snapshot
+        self._last_snapshot = (now, total)
+        seconds, trained = max(1e-6, now - before), total - before_samples
+        self.samples_per_second = trained / seconds
+        return Snapshot(
+            values={self.block: theta, EMBEDDING: embedding},
+            samples={subject: self.ledgers[subject].snapshot(total) for subject in self.subjects},
+            loss=loss,
+            seconds=seconds,
+            trained=trained,
+        )
+
+    def _exchange(self, subject: int, times: RoundTimes, snapshot: Snapshot) -> Exchange:
+        parent = self.head(subject)
+        return Exchange(
+            caller=self.caller,
+            identity=self.identity,
+            manifest=self.manifest,
+            clock=self.clock,
+            book=self.desk.book(subject, times.round),
+            times=times,
+            parent=parent,
+            delta=snapshot.values[subject] - parent.values,
+            samples=snapshot.samples[subject],
+            replicas=self.view.replicas(subject),
+            reachable=self.reachable,
+            on_phase=lambda name: self._phase(subject, times.round, name),
+        )
+
+    def _phase(self, subject: int, number: int, name: str) -> None:
+        if subject != EMBEDDING:
+            self.emit({"event": "phase", "round": number, "subject": subject, "phase": name})
+
+    async def _take_part(self, exchange: Exchange, snapshot: Snapshot) -> RoundResult:
+        result = await run_round(exchange)
+        if result.state is not None:
+            await self._settle(exchange, result)
+        return result
+
+    # -- after a commit --------------------------------------------------------------------------------------------
+
+    async def _settle(self, exchange: Exchange, result: RoundResult) -> None:
+        """Make the certified state ours, and bring the live weights onto it."""
+        state, subject = result.state, result.subject
+        if state is None:
+            return
+        settings = self.manifest.rounds
+        kept = kept_share(result.sent is not None, settings.late, settings.carry_discount)
+        change = await off_loop(
+            4 * state.values.size,
+            correction,
+            exchange.parent.values,
+            state.values,
+            exchange.delta,
+            result.sent,
+            kept,
+        )
+        self.store.commit(state)
+        await self._add(subject, change, state.samples)
+        self.ledgers[subject].settle(kept)
+        self.committed()
+
+    async def _add(self, subject: int, change: Float32, certified: int) -> None:
+        def add(learner: BlockLearner) -> None:
+            if subject == EMBEDDING:
+                learner.add(None, change)
+            else:
+                learner.add(change, None)
+                learner.set_certified(certified)
+
+        await self.trainer.run(add)
+
+    # -- catching up -----------------------------------------------------------------------------------------------
+
+    def _catch_up(self, subject: int, ahead: list[Head]) -> None:
+        """Fetch a heavier state in the background; it is adopted before the next round in which it has arrived."""
+        if subject not in self._catching_up:
+            self._catching_up[subject] = asyncio.create_task(
+                self.fetch(subject, ahead), name=f"catch up on subject {subject}"
+            )
+
+    async def _adopt_arrived(self) -> None:
+        for subject, task in list(self._catching_up.items()):
+            if not task.done():
+                continue
+            del self._catching_up[subject]
+            try:
+                state = task.result()
+            except Exception as error:
+                self.emit({"event": "warning", "message": f"catching up failed: {error}"})
+                continue
+            await self.adopt(state)
+
+    async def adopt(self, state: State) -> None:
+        """Go over to a state that others certified: carry what is pending when it is recent, else start from it afresh."""
+        subject, old = state.subject, self.head(state.subject)
+        kept = kept_share(False, self.manifest.rounds.late, self.manifest.rounds.carry_discount)
+        recent = 0 < state.round - old.round <= REBASE_ROUNDS
+        self.store.commit(state)
+
+        def rebase(learner: BlockLearner) -> None:
+            theta, embedding = learner.read()
+            delta = (embedding if subject == EMBEDDING else theta) - old.values
+            change = correction(old.values, state.values, delta, None, kept)
+            learner.add(*(None, change) if subject == EMBEDDING else (change, None))
+
+        def replace(learner: BlockLearner) -> None:
+            learner.load(*(None, state.values) if subject == EMBEDDING else (state.values, None))
+            if subject != EMBEDDING:
+                learner.reset_optimizer(RESYNC_WARMUP_STEPS)
+                learner.set_certified(state.samples)
+
+        ledger = self.ledgers[subject]
+        if recent:
+            await self.trainer.run(rebase)
+            ledger.snapshot(self.trainer.samples)
+            ledger.settle(kept)
+        else:
+            await self.trainer.run(replace)
+            ledger.restart(self.trainer.samples)
+        self.emit(
+            {
+                "event": "state",
+                "subject": subject,
+                "round": state.round,
+                "digest": state.digest.hex(),
+                "samples": state.samples,
+                "carried": recent,
+            }
+        )
+        self.committed()
+
+    async def stop(self) -> None:
+        """Drop transfers under way."""
+        for task in self._catching_up.values():
+            task.cancel()
+        if self._catching_up:
+            await asyncio.wait(self._catching_up.values(), timeout=1.0)
+        self._catching_up.clear()
