@@ -12,7 +12,6 @@ each other. Sizes are checked before anything is allocated, and no error echoes 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -141,12 +140,12 @@ def integer(low: int, high: int) -> Reader:
 
 
 def number(low: float, high: float) -> Reader:
-    """A finite number from ``low`` to ``high``, both included; whole numbers are taken as floats."""
+    """A finite number from ``low`` to ``high`` (both finite, included); whole numbers are taken as floats."""
 
     def read(name: str, value: object) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise MessageError(name, f"must be a number, is {_kind(value)}")
-        if not math.isfinite(value) or not low <= value <= high:
+        if not low <= value <= high:  # false for NaN too
             raise MessageError(name, f"must be a finite number {low:g} to {high:g}")
         return float(value)
 

@@ -101,7 +101,7 @@ class Manifest:
         """Read a manifest from TOML ``text``; ``source`` names it in errors."""
         try:
             raw = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # beside syntax: numbers of thousands of digits, deep nesting
             raise ManifestError(f"{source}: not valid TOML: {error}") from error
         return cls.from_mapping(raw, source=source)
 

@@ -175,13 +175,20 @@ def describe(error: ValidationError) -> list[str]:
         elif item["type"] == "missing":
             reason = "missing"
         else:
-            words = item["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-            words = words.removeprefix("must be ").removeprefix("a valid ")
-            reason = f"must be {words}, is {show(item['input'])}"
+            reason = f"{_plain_words(item['msg'])}, is {show(item['input'])}"
         line = f"{path}: {reason}"
         if line not in problems:
             problems.append(line)
     return problems
+
+
+def _plain_words(message: str) -> str:
+    """Pydantic's sentence in the words of the other errors."""
+    message = message.removeprefix("Value error, ").replace("Input should be", "must be", 1)
+    message = message.replace("String should have", "must have", 1)
+    for theirs, ours in (("integer", "whole number"), ("string", "text"), ("dictionary", "section")):
+        message = message.replace(f"a valid {theirs}", f"a {ours}" if ours != "text" else ours)
+    return message.replace("a valid", "a", 1)
 
 
 def _known_keys(path: tuple[int | str, ...]) -> list[str]:

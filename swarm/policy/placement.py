@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 MOVE_GAIN = 1.3
-"""A move must make the weaker of the two blocks this many times as strong at least; below it, noise would move peers."""
+"""A move must make the weaker of the two blocks this many times as strong at least; below it, noise moves peers."""
 
 
 @dataclass(frozen=True)
