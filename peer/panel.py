@@ -29,8 +29,12 @@ class PanelState:
     """Rounds of the block seen."""
     committed: int = 0
     """Of them, committed."""
-    genesis_time: float | None = None
-    round_seconds: float | None = None
+    next_deadline: float | None = None
+    """When the running round closes, Unix seconds."""
+    sent: int = 0
+    """Bytes sent in rounds so far, the embedding's included."""
+    received: int = 0
+    """Bytes received likewise."""
     notes: tuple[str, ...] = ()
     """Latest other lines, oldest first."""
 
@@ -47,8 +51,7 @@ class PanelState:
                 peer_id=event.get("peer_id", ""),
                 block=event.get("block"),
                 phase="ready",
-                genesis_time=event.get("genesis_time"),
-                round_seconds=event.get("round_seconds"),
+                next_deadline=event.get("next_round_at"),
             )
         elif kind == "training":
             state = replace(self, phase="training")
@@ -58,11 +61,17 @@ class PanelState:
         return replace(state, notes=(*state.notes, line)[-NOTES:]) if line else state
 
     def _after_round(self, event: Event) -> PanelState:
-        if event.get("subject") == EMBEDDING:
-            return self
         state = replace(
             self,
+            sent=self.sent + (event.get("bytes_sent") or 0),
+            received=self.received + (event.get("bytes_received") or 0),
+        )
+        if event.get("subject") == EMBEDDING:
+            return state
+        state = replace(
+            state,
             last_round=event,
+            next_deadline=event.get("next_round_at"),
             block=event.get("subject"),
             rounds=self.rounds + 1,
             committed=self.committed + bool(event.get("committed")),
@@ -72,18 +81,13 @@ class PanelState:
             state = replace(state, notes=(*state.notes, f"round {event.get('round')} left out {named}")[-NOTES:])
         return state
 
-    def next_deadline(self, now: float) -> float | None:
-        """Seconds from ``now`` (Unix seconds) to the end of the running round."""
-        if self.genesis_time is None or not self.round_seconds:
-            return None
-        return self.round_seconds - (now - self.genesis_time) % self.round_seconds
-
 
 def rows(state: PanelState, now: float) -> list[tuple[str, str]]:
     """Label and value of every line of the panel."""
     shown: list[tuple[str, str]] = []
-    left = state.next_deadline(now)
-    deadline = "" if left is None else f", next deadline in {left:.0f} s"
+    left = None if state.next_deadline is None else state.next_deadline - now
+    # A deadline that is over by some seconds was missed for a reason shown elsewhere; counting below zero says nothing.
+    deadline = "" if left is None or left < 0 else f", next deadline in {left:.0f} s"
     if (event := state.last_round) is None:
         return [("state", state.phase + deadline)]
     shown.append(("round", f"{event.get('round')}{deadline}"))
@@ -94,12 +98,7 @@ def rows(state: PanelState, now: float) -> list[tuple[str, str]]:
         ("held-out CE", f"{format_ce(event.get('heldout_ce'))} nats/byte (training {format_ce(event.get('loss'))})")
     )
     shown.append(("speed", f"{event.get('samples_per_s') or 0:.0f} samples/s"))
-    shown.append(
-        (
-            "traffic",
-            f"{format_bytes(event.get('bytes_sent') or 0)} up, {format_bytes(event.get('bytes_received') or 0)} down",
-        )
-    )
+    shown.append(("traffic", f"{format_bytes(state.sent)} up, {format_bytes(state.received)} down"))
     return shown
 
 

@@ -1,0 +1,132 @@
+"""A volunteer's events in words, and the folding of what repeats."""
+
+from __future__ import annotations
+
+import pytest
+
+from blockswarm.peer.wording import Event, Folder, describe, format_bytes, format_ce, short_id
+from blockswarm.swarm.manifest import EMBEDDING
+
+ROUND: Event = {
+    "event": "round",
+    "round": 41,
+    "subject": 2,
+    "met": ["a", "b", "c"],
+    "accepted": ["a", "b"],
+    "rejected": {"12D3KooWLateLate": "late"},
+    "committed": True,
+    "lone": False,
+    "digest": "1a2b3c4d5e6f",
+    "heldout_ce": 2.1344,
+    "samples_per_s": 812.4,
+    "bytes_sent": 1_234_567,
+    "bytes_received": 999,
+}
+
+
+def test_a_round_is_one_line_with_all_a_person_asks() -> None:
+    assert describe(ROUND) == (
+        "round 41, block 2: 3 met, 2 accepted · committed 1a2b3c4d · held-out CE 2.134 · 812 samples/s"
+        " · up 1.2 MB, down 999 B · left out: …teLate (late)"
+    )
+
+
+def test_a_lone_round_says_that_nobody_else_was_there() -> None:
+    line = describe({**ROUND, "met": ["a"], "accepted": ["a"], "rejected": {}, "lone": True})
+    assert line is not None
+    assert line.startswith("alone this round: no other replica of block 2 in round 41 · committed 1a2b3c4d")
+
+
+def test_a_round_without_commit_says_why() -> None:
+    line = describe({**ROUND, "committed": False, "reason": "no decision in time"})
+    assert line is not None and "not committed (no decision in time)" in line
+
+
+def test_the_embeddings_rounds_are_for_machines() -> None:
+    assert describe({**ROUND, "subject": EMBEDDING}) is None
+
+
+def test_a_newcomer_reads_where_it_is_reachable() -> None:
+    event = {
+        "event": "ready",
+        "run_id": "demo-0a1b",
+        "peer_id": "12D3KooWabc",
+        "block": 1,
+        "addrs": ["/ip4/a", "/ip4/b"],
+    }
+    assert describe(event) == "ready: demo-0a1b as 12D3KooWabc, block 1, reachable at /ip4/a and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        ({"event": "error", "message": "no space left"}, "error: no space left"),
+        ({"event": "warning", "message": "slow", "repeated": 7}, "warning: slow (repeated 7 times)"),
+        ({"event": "stopped", "reason": "asked to"}, "stopped: asked to"),
+        ({"event": "stopped"}, "stopped"),
+        ({"event": "state", "subject": 1, "round": 4, "digest": "aabbccddee", "seconds": 1.25},
+         "state of block 1: round 4, aabbccdd, fetched in 1.2 s"),
+        ({"event": "news", "message": "something new"}, "something new"),
+        ({"event": "news"}, None),
+    ],
+)  # fmt: skip
+def test_other_events(event: Event, line: str | None) -> None:
+    assert describe(event) == line
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2.5e9, "2.5 GB"), (3e12, "3.0 TB")]
+)
+def test_byte_counts(count: float, text: str) -> None:
+    assert format_bytes(count) == text
+
+
+def test_a_missing_figure_is_a_dash() -> None:
+    assert format_ce(None) == format_ce(float("nan")) == "–"
+    assert format_ce(2.0) == "2.000"
+
+
+def test_peer_ids_are_told_apart_by_their_ends() -> None:
+    assert short_id("12D3KooWGqXxZ9ZKQ") == "…xZ9ZKQ"
+    assert short_id("abc") == "abc"
+
+
+def message(text: str) -> Event:
+    return {"event": "warning", "message": text}
+
+
+def test_a_repeated_message_is_shown_once_then_counted() -> None:
+    folder = Folder(seconds=60)
+    assert folder.feed(message("peer gone"), now=0.0) == [message("peer gone")]
+    assert [folder.feed(message("peer gone"), now=float(second)) for second in range(1, 60)] == [[]] * 59
+    # The period is over: the count is due, and the sixtieth repeat opens the next period.
+    assert folder.feed(message("peer gone"), now=60.0) == [{**message("peer gone"), "repeated": 59}]
+    assert folder.flush() == [{**message("peer gone"), "repeated": 1}]
+
+
+def test_counts_come_out_with_whatever_happens_next() -> None:
+    folder = Folder(seconds=60)
+    for _ in range(3):
+        folder.feed(message("peer gone"), now=0.0)
+    assert folder.feed(ROUND, now=61.0) == [{**message("peer gone"), "repeated": 2}, ROUND]
+
+
+def test_after_a_quiet_period_a_message_is_news_again() -> None:
+    folder = Folder(seconds=60)
+    folder.feed(message("peer gone"), now=0.0)
+    assert folder.feed(message("peer gone"), now=100.0) == [message("peer gone")]
+
+
+def test_different_messages_and_events_without_one_never_fold() -> None:
+    folder = Folder(seconds=60)
+    events = [message("one"), message("two"), {"event": "error", "message": "one"}, ROUND, ROUND]
+    assert [folder.feed(event, now=0.0) for event in events] == [[event] for event in events]
+
+
+def test_memory_stays_bounded_when_every_message_differs() -> None:
+    folder = Folder(seconds=60, limit=8)
+    folder.feed(message("first"), now=0.0)
+    folder.feed(message("first"), now=0.0)
+    shown = [event for number in range(100) for event in folder.feed(message(str(number)), now=0.0)]
+    assert {**message("first"), "repeated": 1} in shown
+    assert len(folder._seen) == 8
