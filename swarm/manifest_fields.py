@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from blockswarm.dht.frames import PROTOCOL_VERSION as PROTOCOL_VERSION
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import layout_of
 from blockswarm.swarm.policy.phases import PhaseLengths
 
-PROTOCOL_VERSION = 1
 MAX_MANIFEST_BYTES = 64 * 1024
 # Ranges of single fields belong to the model's own module; this bounds their product, before a layout is allocated.
 MAX_BLOCK_PARAMETERS = 4 * 10**9
