@@ -243,4 +243,17 @@ def reason(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    return (str(error) or type(error).__name__).splitlines()[0][:200]
+    text = str(error) or type(error).__name__
+    for sign, words in _PLAIN.items():
+        if sign in text:
+            return words
+    return text.splitlines()[0][:200]
+
+
+_PLAIN = {
+    "Connection refused": "connection refused",
+    "does not correspond to the received pubkey": "another peer lives there",
+    "No route to host": "no route to host",
+    "Network is unreachable": "network unreachable",
+}
+"""What libraries say in many words, in few."""

@@ -7,7 +7,6 @@ dials: it listens nowhere, announces nothing, and its identity lives as long as 
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from typing import Any
 import trio
 
 from blockswarm.dht import frames
-from blockswarm.dht.errors import FrameError, RpcError
+from blockswarm.dht.addresses import parse
+from blockswarm.dht.errors import AddressError, FrameError, RpcError
 from blockswarm.swarm import connection as transport
 from blockswarm.swarm.connection import Connection, Stream, reason
 from blockswarm.swarm.race import race
@@ -40,7 +40,9 @@ MAX_ADDRESSES = 8
 """Addresses kept of one peer, as many as a record may carry."""
 
 
-_DIALABLE = re.compile(r"/(?:ip4|ip6|dns|dns4|dns6)/(?P<host>[^/]+)/tcp/(?P<port>\d{1,5})(?:/p2p/(?P<peer>[^/]+))?/?")
+def words(error: Exception) -> str:
+    """What went wrong, without the code a program would look at."""
+    return error.text or error.code if isinstance(error, RpcError) else str(error) or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,13 @@ class Reply:
 
 
 def dialable(address: str) -> tuple[str, int] | None:
-    """Host and port of a multiaddr this transport can dial (plain TCP), else None."""
-    match = _DIALABLE.fullmatch(address)
-    return (match["host"], int(match["port"])) if match and 0 < int(match["port"]) < 65536 else None
+    """Host and port of a multiaddr this transport can dial (direct, plain TCP), else None."""
+    try:
+        parsed = parse(address)
+    except AddressError:
+        return None
+    direct = parsed.transport == "tcp" and parsed.relay_id is None and parsed.port > 0
+    return (parsed.host, parsed.port) if direct else None
 
 
 def short(peer_id: str) -> str:
@@ -103,6 +109,10 @@ class Link:
             while len(self._addresses) > MAX_KNOWN_PEERS:
                 self._addresses.pop(next(iter(self._addresses)))
 
+    def addresses(self, peer_id: str) -> tuple[str, ...]:
+        """What is known of where ``peer_id`` can be dialled."""
+        return self._addresses.get(peer_id, ())
+
     def connected(self, peer_id: str) -> bool:
         """Whether a connection to ``peer_id`` is open."""
         held = self._connections.get(peer_id)
@@ -141,10 +151,12 @@ class Link:
         RpcError
             The peer's own code and text, or ``unreachable``, ``timeout``, ``protocol``.
         """
-        with trio.move_on_after(timeout):
+        with trio.move_on_after(timeout) as scope:
             limit = self._limits.setdefault(peer_id, trio.Semaphore(MAX_STREAMS))
             async with limit:
-                return await self._call(peer_id, method, body, run, blob, max_blob)
+                reply = await self._call(peer_id, method, body, run, blob, max_blob)
+        if not scope.cancelled_caught:
+            return reply
         raise RpcError("timeout", f"{short(peer_id)} did not answer {method} in {timeout:.3g} s")
 
     async def close(self) -> None:
@@ -238,17 +250,19 @@ class Link:
             host, port = targets[address]
             return await transport.dial(libp2p, host, port, peer_id, self._nursery)
 
-        with trio.move_on_after(DIAL_TIMEOUT):
+        with trio.move_on_after(DIAL_TIMEOUT) as scope:
             outcome = await race(targets, one, lambda _: DIAL_STAGGER)
-            if outcome.result is not None:
-                return outcome.result
-            reasons = "; ".join(_text(error) for error in outcome.failed.values())
+        if scope.cancelled_caught:
+            where = ", ".join(targets)
+            raise RpcError("unreachable", f"{short(peer_id)} at {where}: no connection in {DIAL_TIMEOUT:g} s")
+        if outcome.result is None:
+            reasons = "; ".join(words(error) for error in outcome.failed.values())
             raise RpcError("unreachable", f"{short(peer_id)} cannot be dialled ({reasons})")
-        raise RpcError("unreachable", f"{short(peer_id)} at {', '.join(targets)}: no connection in {DIAL_TIMEOUT:g} s")
+        return outcome.result
 
 
 async def _receive(stream: Stream, max_blob: int) -> tuple[Reply | RpcError, int]:
-    """One reply and its size in bytes. A refusal is returned, not raised: it leaves the stream good for the next call."""
+    """One reply and its size in bytes. A refusal is returned, not raised: the stream stays good for the next call."""
     try:
         length = frames.header_length(await stream.read_exactly(frames.PREFIX_BYTES))
         head = frames.decode_reply(await stream.read_exactly(length))
@@ -260,7 +274,3 @@ async def _receive(stream: Stream, max_blob: int) -> tuple[Reply | RpcError, int
         raise RpcError("protocol", f"the answer announces {head.blob_length} bytes, at most {max_blob} are due")
     blob = await stream.read_exactly(head.blob_length)
     return Reply(head.body, blob), frames.PREFIX_BYTES + length + len(blob)
-
-
-def _text(error: Exception) -> str:
-    return error.text if isinstance(error, RpcError) else str(error) or type(error).__name__

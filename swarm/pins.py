@@ -11,13 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True)
-class StateName:
-    """A certified state of one subject: the round that made it and its 32-byte digest."""
-
-    round: int
-    digest: bytes
+from blockswarm.swarm.messages import StateName
 
 
 @dataclass(frozen=True)

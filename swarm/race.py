@@ -68,15 +68,17 @@ async def race(
                 running[newest] = trio.current_time()
                 nursery.start_soon(run, newest)
             left = patience(newest) - _since(running[newest]) if waiting else math.inf
-            with trio.move_on_after(max(0.0, left)):
+            with trio.move_on_after(max(0.0, left)) as scope:
                 name, result, error = await receive.receive()
-                del running[name]
-                if error is not None:
-                    outcome.failed[name] = error
-                    continue
-                outcome.winner, outcome.result = name, result
-                outcome.overtaken = {other: _since(begun) for other, begun in running.items()}
-                break
+            if scope.cancelled_caught:
+                continue  # silent for too long: the next one starts beside it
+            del running[name]
+            if error is not None:
+                outcome.failed[name] = error
+                continue
+            outcome.winner, outcome.result = name, result
+            outcome.overtaken = {other: _since(begun) for other, begun in running.items()}
+            break
         nursery.cancel_scope.cancel()
     return outcome
 

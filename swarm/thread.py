@@ -1,8 +1,8 @@
 """A trio event loop in a thread of its own, usable from plain code, from asyncio and from notebooks.
 
 py-libp2p speaks trio; users speak neither trio nor, most of them, asyncio. Everything of the client that waits runs in
-this one thread. Callers hand it a trio function and wait for its result, blocking (:meth:`TrioThread.run`) or in asyncio
-(:meth:`TrioThread.run_async`); giving up, by Ctrl-C or by cancelling the task, cancels the function over there too.
+this one thread. Callers hand it a trio function and wait for its result, blocking (:meth:`TrioThread.run`) or in
+asyncio (:meth:`TrioThread.run_async`); giving up, by Ctrl-C or by cancelling the task, cancels the function there too.
 """
 
 from __future__ import annotations

@@ -1,0 +1,117 @@
+"""The asyncio face of the client; see :mod:`blockswarm.swarm.client`, whose names and arguments it shares."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from types import TracebackType
+from typing import Self, Unpack
+
+from blockswarm.swarm import operations
+from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.client_base import (
+    CONNECT_TIMEOUT,
+    ClientBase,
+    Peers,
+    close,
+    read_peers,
+    start,
+    warn_incomplete,
+)
+from blockswarm.swarm.operations import Holder, Score
+from blockswarm.swarm.options import Reading, ReadingOptions, Writing, WritingOptions, as_bytes, check_timeout
+
+
+class AsyncSwarmClient(ClientBase):
+    """The client for asyncio (uvloop included); every call may be cancelled.
+
+    >>> async with AsyncSwarmClient.connect("bootstrap_peers.txt") as swarm:
+    ...     async for piece in swarm.stream("def "):
+    ...         print(piece, end="")
+    """
+
+    @classmethod
+    def connect(cls, peers: Peers, *, run: str | None = None, timeout: float = CONNECT_TIMEOUT) -> Connecting:
+        """Reach a swarm: ``await`` it, or use it with ``async with``; arguments and errors as for ``SwarmClient``."""
+        return Connecting(cls, peers, run, timeout)
+
+    async def generate(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> str:
+        """Text that follows ``prompt``; see :meth:`blockswarm.swarm.client.SwarmClient.generate`."""
+        text, report = await self._thread.run_async(
+            operations.generate, self._core, as_bytes(prompt), Writing(**options)
+        )
+        warn_incomplete(report)
+        return text
+
+    def stream(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> AsyncIterator[str]:
+        """The same text in pieces, each as soon as it is certain; iterate with ``async for``."""
+        return self._pieces(as_bytes(prompt), Writing(**options))
+
+    async def _pieces(self, prompt: bytes, asked: Writing) -> AsyncGenerator[str, None]:
+        generation = await self._thread.run_async(operations.begin, self._core, prompt, asked)
+        told = 0
+        while (piece := await self._thread.run_async(generation.next_piece)) is not None:
+            told = warn_incomplete(generation.report, told=told)
+            yield piece
+
+    async def logprobs(self, text: str | bytes, **options: Unpack[ReadingOptions]) -> Float32:
+        """Float32 ``[len, 256]``; see :meth:`blockswarm.swarm.client.SwarmClient.logprobs`."""
+        work = (operations.logprobs, self._core, as_bytes(text), Reading(**options))
+        table, report = await self._thread.run_async(*work)
+        warn_incomplete(report)
+        return table
+
+    async def score(self, text: str | bytes, *, given: str | bytes = b"", **options: Unpack[ReadingOptions]) -> Score:
+        """How likely ``text`` is after ``given`` (empty stands for a newline)."""
+        work = (operations.score, self._core, as_bytes(text), as_bytes(given), Reading(**options))
+        result, report = await self._thread.run_async(*work)
+        warn_incomplete(report)
+        return result
+
+    async def holders(self, *, fresh: bool = True) -> dict[int, list[Holder]]:
+        """Everybody on record for each block; ``fresh=False`` is content with what was known seconds ago."""
+        return await self._thread.run_async(operations.holders, self._core, fresh)
+
+    async def close(self) -> None:
+        """Drop all connections and end the thread, in at most two seconds. May be called twice."""
+        await asyncio.to_thread(self._finalizer)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Connecting:
+    """A connection on its way: ``client = await …`` or ``async with … as client``."""
+
+    def __init__(self, kind: type[AsyncSwarmClient], peers: Peers, run: str | None, timeout: float) -> None:
+        self._arguments = (kind, peers, run, timeout)
+        self._client: AsyncSwarmClient | None = None
+
+    def __await__(self) -> Generator[object, None, AsyncSwarmClient]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> AsyncSwarmClient:
+        self._client = await self._connect()
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def _connect(self) -> AsyncSwarmClient:
+        kind, peers, run, timeout = self._arguments
+        addresses = await asyncio.to_thread(read_peers, peers)
+        thread, core = start()
+        try:
+            await thread.run_async(core.connect, addresses, run, check_timeout(timeout))
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(close, thread, core))
+            raise
+        return kind(thread, core)

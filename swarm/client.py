@@ -1,0 +1,164 @@
+"""A client of a swarm: text from a model that volunteers hold, without torch and without p2pd.
+
+>>> from blockswarm.swarm import SwarmClient
+>>> with SwarmClient.connect("bootstrap_peers.txt") as swarm:
+...     print(swarm.generate("The ", max_bytes=64, seed=1))
+
+:class:`SwarmClient` blocks, and works in scripts, in notebooks and inside a running event loop alike;
+:class:`AsyncSwarmClient` has the same names for asyncio. Both verify what they are told: the manifest by its hash,
+records by their signatures, answers by their form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from types import TracebackType
+from typing import Self, Unpack
+
+from blockswarm.swarm import operations
+from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.async_client import AsyncSwarmClient
+from blockswarm.swarm.client_base import (
+    CONNECT_TIMEOUT,
+    ClientBase,
+    Peers,
+    close,
+    read_peers,
+    start,
+    warn_incomplete,
+)
+from blockswarm.swarm.operations import Holder, Score
+from blockswarm.swarm.options import Reading, ReadingOptions, Writing, WritingOptions, as_bytes, check_timeout
+
+__all__ = ["AsyncSwarmClient", "SwarmClient"]
+
+
+class SwarmClient(ClientBase):
+    """A blocking client. Make one with :meth:`connect`; use it as a context manager, or :meth:`close` it.
+
+    Calls from several threads are fine; each is a session of its own.
+    """
+
+    @classmethod
+    def connect(cls, peers: Peers, *, run: str | None = None, timeout: float = CONNECT_TIMEOUT) -> Self:
+        """Reach a swarm.
+
+        Parameters
+        ----------
+        peers : str, Path or sequence of str
+            A peers file, a multiaddr ending in ``/p2p/PEER``, or several of them. One living peer is enough.
+        run : str, optional
+            Run id, or the manifest's digest in hex; needed when the peers know several runs.
+        timeout : float
+            Seconds.
+
+        Raises
+        ------
+        ConnectError
+            When nobody answers, with each peer's reason.
+        ClientError
+            When there are several runs and none was named; lists them.
+        ManifestError
+            When peers send something else than the run's manifest.
+        PeersFileError, AddressError
+            When ``peers`` is malformed.
+        """
+        addresses = read_peers(peers)
+        thread, core = start()
+        try:
+            thread.run(core.connect, addresses, run, check_timeout(timeout))
+        except BaseException:
+            close(thread, core)
+            raise
+        return cls(thread, core)
+
+    def generate(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> str:
+        """Text that follows ``prompt``.
+
+        Parameters
+        ----------
+        prompt : str or bytes
+            Not repeated in the answer. Empty stands for a newline.
+        **options
+            ``max_bytes`` : int, 64 — most bytes to add; bytes that are not UTF-8 come out as U+FFFD.
+            ``temperature`` : float, 0.7 — 0 takes the likeliest byte. ``top_k`` : int, 0 (off) and
+            ``top_p`` : float, 1 (off) — keep only the likeliest bytes.
+            ``seed`` : int, optional — the same seed and states give the same text whichever holders answer; drawn at
+            random when absent and reported in ``stats.last.seed``.
+            ``stop`` : str, bytes or several — the text ends before the first of these.
+            ``best_effort`` : bool, False — go on without a block nobody serves (parallel readout); the answer is marked
+            by a warning and by ``stats.last.missing``.
+            ``readout`` : "parallel" (all blocks at once, averaged) or "sweep" (the paper's chain from block to block).
+            ``timeout`` : float, 120 — seconds for the whole text.
+            ``pin`` : states to take it from: ``"genesis"`` or an earlier ``stats.last.pin``; by default those most
+            holders have.
+
+        Raises
+        ------
+        NoHolderError
+            Naming the block nobody serves.
+        DeadlineError
+            When the time is up.
+        UntrustedAnswerError
+            When every holder of a block breaks the rules.
+        """
+        text, report = self._thread.run(operations.generate, self._core, as_bytes(prompt), Writing(**options))
+        warn_incomplete(report)
+        return text
+
+    def stream(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> Iterator[str]:
+        """The same text in pieces, each as soon as it is certain; arguments as for :meth:`generate`."""
+        return self._pieces(as_bytes(prompt), Writing(**options))
+
+    def _pieces(self, prompt: bytes, asked: Writing) -> Generator[str, None, None]:
+        generation = self._thread.run(operations.begin, self._core, prompt, asked)
+        told = 0
+        while (piece := self._thread.run(generation.next_piece)) is not None:
+            told = warn_incomplete(generation.report, told=told)
+            yield piece
+
+    def logprobs(self, text: str | bytes, **options: Unpack[ReadingOptions]) -> Float32:
+        """Log-probabilities of what may follow each prefix of ``text``.
+
+        Parameters
+        ----------
+        text : str or bytes
+            At least one byte.
+        **options
+            ``readout``, ``pin`` — as for :meth:`generate`; the parallel readout answers without a block nobody serves,
+            and says so.
+            ``seed`` : int, 0 — of the sweep's noise.
+            ``timeout`` : float, 600 — seconds.
+            ``progress`` : callable — called as ``progress(rows done, rows in total)`` from the client's thread.
+
+        Returns
+        -------
+        ndarray of float32, shape [len(text in bytes), 256]
+            Natural log; row ``i`` predicts the byte after ``text[: i + 1]``.
+        """
+        table, report = self._thread.run(operations.logprobs, self._core, as_bytes(text), Reading(**options))
+        warn_incomplete(report)
+        return table
+
+    def score(self, text: str | bytes, *, given: str | bytes = b"", **options: Unpack[ReadingOptions]) -> Score:
+        """How likely ``text`` is after ``given`` (empty stands for a newline); arguments as for :meth:`logprobs`."""
+        work = (operations.score, self._core, as_bytes(text), as_bytes(given), Reading(**options))
+        result, report = self._thread.run(*work)
+        warn_incomplete(report)
+        return result
+
+    def holders(self, *, fresh: bool = True) -> dict[int, list[Holder]]:
+        """Everybody on record for each block; ``fresh=False`` is content with what was known seconds ago."""
+        return self._thread.run(operations.holders, self._core, fresh)
+
+    def close(self) -> None:
+        """Drop all connections and end the thread, in at most two seconds. May be called twice."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

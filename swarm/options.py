@@ -1,0 +1,165 @@
+"""What a caller may ask of the client, checked before anything is asked of the swarm."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from blockswarm.model.sampling import check_sampling
+from blockswarm.swarm.errors import ClientError
+from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.messages import StateName
+from blockswarm.swarm.pins import Pin
+from blockswarm.swarm.readouts import Readout
+
+PinChoice = str | Pin | Mapping[str, Any] | None
+"""``None`` (what most holders have), ``"genesis"``, a :class:`Pin`, or its ``as_json()``."""
+
+Progress = Callable[[int, int], None]
+
+MAX_SEED = 2**63 - 1
+"""Seeds travel as signed 64-bit integers."""
+
+
+class WritingOptions(TypedDict, total=False):
+    """Keyword arguments of ``generate`` and ``stream``; see :meth:`blockswarm.swarm.client.SwarmClient.generate`."""
+
+    max_bytes: int
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int | None
+    stop: str | bytes | Sequence[str | bytes]
+    best_effort: bool
+    readout: Readout
+    timeout: float
+    pin: PinChoice
+
+
+class ReadingOptions(TypedDict, total=False):
+    """Keyword arguments of ``logprobs`` and ``score``; see :meth:`blockswarm.swarm.client.SwarmClient.logprobs`."""
+
+    readout: Readout
+    seed: int
+    timeout: float
+    pin: PinChoice
+    progress: Progress | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing:
+    """A generation as asked for; raises :class:`ClientError` or ``ModelError`` naming an option out of range."""
+
+    max_bytes: int = 64
+    temperature: float = 0.7
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: str | bytes | Sequence[str | bytes] = ()
+    best_effort: bool = False
+    readout: Readout = "parallel"
+    timeout: float = 120.0
+    """Seconds for the whole text."""
+    pin: PinChoice = None
+
+    def __post_init__(self) -> None:
+        check_sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+        if not isinstance(self.max_bytes, int) or self.max_bytes < 0:
+            raise ClientError(f"max_bytes {self.max_bytes!r}: must be a whole number, 0 or more")
+        # Drawn here, once, so that it can be reported; 32 bits are easy to type again.
+        object.__setattr__(self, "seed", secrets.randbelow(2**32) if self.seed is None else _seed(self.seed))
+        _readout(self.readout)
+        check_timeout(self.timeout)
+
+    @property
+    def stops(self) -> tuple[bytes, ...]:
+        """The stop strings as bytes, empty ones left out."""
+        marks = [self.stop] if isinstance(self.stop, str | bytes) else self.stop
+        return tuple(filter(None, map(as_bytes, marks)))
+
+    @property
+    def drawn_seed(self) -> int:
+        """The seed, given or drawn."""
+        return self.seed or 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Log-probabilities as asked for; raises :class:`ClientError` naming an option out of range."""
+
+    readout: Readout = "parallel"
+    seed: int = 0
+    timeout: float = 600.0
+    pin: PinChoice = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        _readout(self.readout)
+        _seed(self.seed)
+        check_timeout(self.timeout)
+
+
+def as_bytes(text: str | bytes) -> bytes:
+    """Text as UTF-8 bytes; bytes as they are."""
+    if isinstance(text, str):
+        return text.encode()
+    if isinstance(text, bytes | bytearray | memoryview):
+        return bytes(text)
+    raise ClientError(f"text must be str or bytes, is {type(text).__name__}")
+
+
+def check_timeout(timeout: float) -> float:
+    """``timeout`` if it is a positive, finite number of seconds."""
+    if not 0 < timeout < math.inf:
+        raise ClientError(f"timeout {timeout!r}: must be a positive number of seconds")
+    return timeout
+
+
+def read_pin(pin: PinChoice, manifest: Manifest) -> Pin | None:
+    """The states a user asked for; None when the choice is left to the client.
+
+    Raises
+    ------
+    ClientError
+        When ``pin`` is none of the accepted forms.
+    """
+    if pin is None or isinstance(pin, Pin):
+        return pin
+    blocks = range(manifest.model.blocks)
+    if pin == "genesis":
+        return Pin(
+            StateName(0, manifest.genesis_digest(EMBEDDING)),
+            {block: StateName(0, manifest.genesis_digest(block)) for block in blocks},
+        )
+    try:
+        if isinstance(pin, str):
+            raise ValueError(repr(pin))
+        states = {int(block): _state_name(state) for block, state in pin["blocks"].items()}
+        if set(states) != set(blocks):
+            raise ValueError(f"it names blocks {sorted(states)}")
+        return Pin(_state_name(pin["embedding"]), states)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ClientError(
+            f"pin: must be 'genesis' or a pin as in stats.last.pin, naming all {len(blocks)} blocks ({error})"
+        ) from error
+
+
+def _state_name(state: Mapping[str, Any]) -> StateName:
+    digest = bytes.fromhex(state["digest"])
+    if len(digest) != 32:
+        raise ValueError("a digest has 64 hex digits")
+    return StateName(int(state["round"]), digest)
+
+
+def _readout(readout: str) -> None:
+    if readout not in ("parallel", "sweep"):
+        raise ClientError(f"readout {readout!r}: must be 'parallel' or 'sweep'")
+
+
+def _seed(seed: int) -> int:
+    if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+        raise ClientError(f"seed {seed!r}: must be a whole number from 0 to 2^63 - 1")
+    return seed

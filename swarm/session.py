@@ -1,0 +1,311 @@
+"""One session: a set of pinned states, and holders that are exchanged under it without the answers changing.
+
+For every question the session asks the best holder of the pinned state, a rival when that one is slow, the next when it
+fails. Only when a pinned state is lost everywhere does it take another, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from blockswarm.dht.errors import RpcError
+from blockswarm.swarm.core import Core
+from blockswarm.swarm.errors import ClientError, MessageError, NoHolderError, UntrustedAnswerError
+from blockswarm.swarm.link import Reply, short, words
+from blockswarm.swarm.pins import Pin, choose_pin, choose_state
+from blockswarm.swarm.race import Race, race
+from blockswarm.swarm.report import CallReport
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT = 30.0
+"""Seconds one holder gets for one request; long before, a rival is asked."""
+
+RECOVERIES = 3
+"""Times a block without an answering holder is looked up again before the session gives up."""
+
+RECOVERY_PAUSE = 0.3
+"""Seconds before the second look-up, doubled for each further one."""
+
+TOLERANT_SECONDS = 5.0
+"""Best effort: seconds a block gets for one answer before the others go on without it."""
+
+ABSENT_SECONDS = (2.0, 60.0)
+"""Best effort: first and longest time a block is left out before it is asked again."""
+
+BUSY_PAUSE = 2.0
+"""Longest wait that a busy holder can impose at once."""
+
+MAX_BUSY = 20
+"""Times a session comes back to holders that are all busy."""
+
+
+@dataclass(frozen=True)
+class Question(Generic[T]):
+    """A request any holder of the pinned state can answer."""
+
+    block: int
+    method: str
+    body: Callable[[Pin], tuple[Mapping[str, Any], bytes]]
+    """Makes the body and the blob for the states pinned at that moment."""
+    check: Callable[[Reply], T]
+    """Turns an answer into a value or raises ``UntrustedAnswerError``."""
+    max_blob: int
+    work: int
+    """Positions to be computed."""
+
+
+class Session:
+    """Asks questions of the holders of one set of pinned states.
+
+    Parameters
+    ----------
+    core : Core
+        The swarm.
+    pin : Pin
+        States to begin with.
+    fixed : bool
+        Whether the user chose the pin; then it is never exchanged.
+    tolerant : bool
+        Best effort: a block without an answer is left out instead of ending the call.
+    report : CallReport
+        Filled in along the way.
+    """
+
+    def __init__(self, core: Core, pin: Pin, *, fixed: bool, tolerant: bool, report: CallReport) -> None:
+        self.core = core
+        self.pin = pin
+        self.fixed = fixed
+        self.tolerant = tolerant
+        self.report = report
+        self.opened = trio.current_time()
+        self.byte = 0
+        """Absolute position in the text the session is at; only for reports."""
+        self.embedding_epoch = 0
+        """Counts exchanges of the embedding: answers from before and after do not mix."""
+        self.unanswered: set[int] = set()
+        """Blocks being waited for, for the message of a deadline."""
+        self._epoch = 0
+        self._using: dict[int, str] = {}
+        self._left: set[tuple[int, str]] = set()
+        self._recovering: dict[int, Any] = {}
+        self._absent: dict[int, tuple[float, float]] = {}  # block → (asked again at, how long it was left out)
+
+    async def ask(self, question: Question[T]) -> T:
+        """The checked answer to ``question`` from whichever holder gives it.
+
+        Raises
+        ------
+        NoHolderError
+            When nobody serves the block (any more).
+        UntrustedAnswerError
+            When all its holders gave answers that break the rules.
+        """
+        block = question.block
+        self.unanswered.add(block)
+        self.core.keep_fresh()
+        recoveries = busy = 0
+        while True:
+            epoch, pin = self._epoch, self.pin
+            peers = self.candidates(block)
+            outcome = await self._race(question, pin, peers)
+            if outcome.winner is not None:
+                self.unanswered.discard(block)
+                return outcome.result  # type: ignore[return-value]  # a winner's result is a T
+            waits = [_busy_seconds(error) for error in outcome.failed.values()]
+            if waits and None not in waits and busy < MAX_BUSY:
+                busy += 1
+                await trio.sleep(min(BUSY_PAUSE, max(0.05, min(wait for wait in waits if wait is not None))))
+                continue
+            if recoveries >= (1 if self.tolerant else RECOVERIES):
+                raise self._nobody(block, outcome.failed)
+            await self._recover(block, epoch, recoveries)
+            recoveries += 1
+
+    async def ask_or_skip(self, question: Question[T]) -> T | None:
+        """Like :meth:`ask`; in a tolerant session None for a block that does not answer in time."""
+        if not self.tolerant:
+            return await self.ask(question)
+        block = question.block
+        again, pause = self._absent.get(block, (0.0, 0.0))
+        if trio.current_time() < again:
+            return None
+        why = f"no answer in {TOLERANT_SECONDS:g} s"
+        try:
+            with trio.move_on_after(TOLERANT_SECONDS) as scope:
+                answer = await self.ask(question)
+            if not scope.cancelled_caught:
+                if self._absent.pop(block, None):
+                    self.core.notify("returned", f"block {block} answers again", block=block, byte=self.byte)
+                return answer
+        except (NoHolderError, UntrustedAnswerError) as error:
+            why = str(error)
+        first, longest = ABSENT_SECONDS
+        pause = min(longest, 2 * pause) if pause else first
+        self._absent[block] = (trio.current_time() + pause, pause)
+        self.unanswered.discard(block)
+        if block not in self.report.missing:
+            self.report.missing = sorted({*self.report.missing, block})
+            self.core.notify("missing", f"going on without block {block}: {why}", block=block, byte=self.byte)
+        return None
+
+    def candidates(self, block: int) -> list[str]:
+        """Live holders that can serve the pinned states of ``block``."""
+        state = self.pin.blocks.get(block)
+        if state is None:
+            return []
+        return [
+            offer.peer_id
+            for offer in self.core.live_offers(block)
+            if offer.has(state.digest, self.pin.embedding.digest)
+        ]
+
+    async def _race(self, question: Question[T], pin: Pin, peers: list[str]) -> Race[T]:
+        core, block = self.core, question.block
+        order = core.router.order(peers, work=question.work, now=trio.current_time(), prefer=self._using.get(block))
+
+        async def attempt(peer: str) -> T:
+            began = trio.current_time()
+            core.stats.requests += 1
+            core.router.started(peer)
+            try:
+                body, blob = question.body(pin)
+                reply = await core.link.call(
+                    peer,
+                    question.method,
+                    body,
+                    run=core.manifest.digest,
+                    blob=blob,
+                    max_blob=question.max_blob,
+                    timeout=REQUEST_TIMEOUT,
+                )
+                result = question.check(reply)
+            except (RpcError, UntrustedAnswerError) as error:
+                self._failed(block, peer, error)
+                raise
+            finally:
+                core.router.ended(peer)
+            core.router.answered(peer, work=question.work, seconds=trio.current_time() - began)
+            return result
+
+        outcome = await race(order, attempt, lambda peer: core.router.patience(peer, question.work))
+        for peer, seconds in outcome.overtaken.items():
+            core.stats.hedges += 1
+            core.router.overtaken(peer, work=question.work, seconds=seconds)
+        if outcome.winner is not None:
+            core.stats.answers += 1
+            self._taken_over(block, outcome)
+        return outcome
+
+    def _failed(self, block: int, peer: str, error: RpcError | UntrustedAnswerError) -> None:
+        core, now = self.core, trio.current_time()
+        core.stats.failures += 1
+        if isinstance(error, UntrustedAnswerError):
+            core.stats.refused_answers += 1
+            core.router.failed(peer, now=now, kind="untrusted")
+            core.notify("refused", f"{short(peer)} (block {block}): {error}", block=block, peer_id=peer, byte=self.byte)
+        elif error.code == "unknown-state":
+            try:
+                core.take_offer(peer, error.detail)  # it has moved on; that is no fault
+            except MessageError:
+                core.offers.pop(peer, None)
+        elif error.code == "busy":
+            core.router.failed(peer, now=now, kind="busy", retry_after=_busy_seconds(error))
+        else:
+            if error.code in ("wrong-run", "not-serving"):
+                core.offers.pop(peer, None)
+            core.router.failed(peer, now=now, kind="error")
+
+    def _taken_over(self, block: int, outcome: Race[Any]) -> None:
+        """Keep account of who serves the block, and report those who had to be replaced."""
+        winner = outcome.winner or ""
+        self._using[block] = winner
+        self._left.discard((block, winner))
+        reasons = {peer: f"silent for {seconds:.2f} s" for peer, seconds in outcome.overtaken.items()}
+        reasons |= {peer: words(error) for peer, error in outcome.failed.items() if _busy_seconds(error) is None}
+        for peer, why in reasons.items():
+            if (block, peer) in self._left:
+                continue
+            self._left.add((block, peer))
+            self.report.replaced += 1
+            self.core.stats.replaced += 1
+            self.core.notify(
+                "replaced",
+                f"block {block}: {short(winner)} took over from {short(peer)} ({why}) at byte {self.byte}",
+                block=block,
+                peer_id=peer,
+                byte=self.byte,
+            )
+
+    async def _recover(self, block: int, epoch: int, earlier: int) -> None:
+        """Look for holders of ``block`` again; exchange the pin if its state is lost everywhere."""
+        async with self._recovering.setdefault(block, trio.Lock()):
+            if self._epoch != epoch:
+                return  # somebody else has done it meanwhile
+            if earlier:
+                await trio.sleep(RECOVERY_PAUSE * 2 ** (earlier - 1))
+            await self.core.survey(fresh=True, blocks=[block])
+            if not self.candidates(block) and not self.fixed:
+                self._repin(block)
+
+    def _repin(self, block: int) -> None:
+        offers = self.core.live_offers()
+        before = self.pin
+        state = choose_state(offers, block, before.embedding)
+        if state is not None:
+            self.pin = Pin(before.embedding, {**before.blocks, block: state})
+        else:
+            whole = choose_pin(offers, len(self.core.blocks))
+            if whole is None or block not in whole.blocks:
+                return
+            kept = {
+                other: name
+                for other, name in before.blocks.items()
+                if any(o.block == other and o.has(name.digest, whole.embedding.digest) for o in offers)
+            }
+            self.pin = Pin(whole.embedding, {**whole.blocks, **kept})
+            self.embedding_epoch += 1
+        self._epoch += 1
+        if block not in before.blocks:
+            return  # it had no holder when the session began: nothing was exchanged
+        self.report.repinned += 1
+        self.core.stats.repinned += 1
+        lost, taken = before.blocks[block], self.pin.blocks[block]
+        also = self.pin.embedding != before.embedding
+        self.core.notify(
+            "re-pinned",
+            f"block {block}: the state of round {lost.round} is lost everywhere; from byte {self.byte} on round "
+            f"{taken.round} answers{', with another embedding' if also else ''}",
+            block=block,
+            byte=self.byte,
+        )
+
+    def _nobody(self, block: int, failed: Mapping[str, Exception]) -> ClientError:
+        reasons = "; ".join(f"{short(peer)}: {words(error)}" for peer, error in failed.items())
+        if failed and all(isinstance(error, UntrustedAnswerError) for error in failed.values()):
+            return UntrustedAnswerError(f"block {block}: every holder's answer breaks the rules ({reasons})")
+        if self.fixed:
+            state = self.pin.blocks[block]
+            return NoHolderError(
+                block,
+                f"block {block}: no live holder serves the pinned state {state.digest.hex()[:12]}… of round "
+                f"{state.round} ({reasons or 'none has it'}): holders keep their last few states; take a newer pin",
+            )
+        why = f" ({reasons})" if reasons else ""
+        return NoHolderError(
+            block,
+            f"no live holder of block {block}{why}: wait for a volunteer, or serve it with `blockswarm join "
+            f"--block {block}`; best_effort=True goes on without it",
+        )
+
+
+def _busy_seconds(error: Exception) -> float | None:
+    """Seconds a busy holder asks to be left alone; None when it is something else."""
+    if not isinstance(error, RpcError) or error.code != "busy":
+        return None
+    after = error.detail.get("retry_after")
+    return float(after) if isinstance(after, int | float) and 0 <= after < 3600 else 0.5
