@@ -73,28 +73,26 @@ def ensure_manifest(path: Path, size: str | None, options: dict[str, Any]) -> No
     ManifestError
         When the file differs from what the options ask for, or is missing and ``size`` is not given.
     """
+    from blockswarm.model.config import RECIPES, SIZES
     from blockswarm.swarm.errors import ManifestError
     from blockswarm.swarm.manifest import Manifest
 
     if size is None and (given := [name for name, value in options.items() if value is not None]):
-        flag = "--" + given[0].replace("_", "-")
-        raise click.UsageError(f"{flag} belongs to a new manifest: give --init SIZE too")
+        raise click.UsageError(f"{flag_of(given[0])} belongs to a new manifest: give --init SIZE too")
     if size is None or path.exists():
         found = Manifest.load(path)
         if size is None:
             return
-        wanted = new_manifest(size, options)
-        # Only what was asked for counts: the time of making always differs.
-        pairs = {
-            "--init": (found.model, wanted.model),
-            "--name": (found.name, wanted.name),
-            "--recipe": (found.recipe, wanted.recipe),
-            "--data": (found.data.name, wanted.data.name),
-            "--round-seconds": (found.rounds.seconds, wanted.rounds.seconds),
-            "--seed": (found.seed, wanted.seed),
+        known = {
+            "name": found.name,
+            "recipe": next((name for name, recipe in RECIPES.items() if recipe == found.recipe), None),
+            "data": found.data.name,
+            "round_seconds": found.rounds.seconds,
+            "seed": found.seed,
         }
-        asked = {"--init", *("--" + name.replace("_", "-") for name, value in options.items() if value is not None)}
-        different = [flag for flag, (old, new) in pairs.items() if flag in asked and old != new]
+        # Only what was asked for counts; a default is no wish.
+        different = ["--init"] if SIZES.get(size) != found.model else []
+        different += [flag_of(name) for name, value in options.items() if value is not None and value != known[name]]
         if different:
             raise ManifestError(
                 f"{path}: already describes another swarm ({found.run_id}; {', '.join(different)} differs): "
@@ -105,3 +103,8 @@ def ensure_manifest(path: Path, size: str | None, options: dict[str, Any]) -> No
     made = new_manifest(size, options)
     write_manifest(made, path)
     click.echo(f"wrote {path}: run {made.run_id}", err=True)
+
+
+def flag_of(name: str) -> str:
+    """The flag of the option that click calls ``name``."""
+    return "--" + name.replace("_", "-")

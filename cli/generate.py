@@ -1,0 +1,54 @@
+"""``blockswarm generate``: continue a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from blockswarm.cli.asking import connected
+from blockswarm.cli.options import choosing_run, finding_peers, json_output
+from blockswarm.cli.output import print_json
+
+
+@click.command()
+@click.argument("prompt", default="")
+@click.option("--max-bytes", type=int, default=256, show_default=True, metavar="N", help="Most bytes to add.")
+@click.option("--temperature", type=float, default=0.7, show_default=True, help="0 takes the likeliest byte each time.")
+@click.option("--top-k", type=int, default=0, help="Choose among the K likeliest bytes only. [default: all]")
+@click.option("--top-p", type=float, default=1.0, help="Choose among the likeliest bytes of this total probability.")
+@click.option("--seed", type=int, help="The same seed and states give the same text. [default: random]")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End before this text. Repeatable.")
+@click.option(
+    "--readout",
+    type=click.Choice(["parallel", "sweep"]),
+    default="parallel",
+    show_default=True,
+    help="All blocks at once, averaged; or one after another as in the paper.",
+)
+@click.option("--best-effort", is_flag=True, help="Go on without blocks nobody serves, and say which.")
+@click.option("--timeout", type=float, default=120.0, show_default=True, metavar="S", help="Time for the whole text.")
+@finding_peers
+@choosing_run
+@json_output
+def command(
+    prompt: str, peers_file: Path | None, peer: tuple[str, ...], run_id: str | None, as_json: bool, **options: Any
+) -> None:
+    """Continue PROMPT with the swarm's model, byte by byte as the text comes. PROMPT - reads standard input.
+
+    \b
+    Examples:
+      blockswarm generate "The " --max-bytes 200 --temperature 0.5
+      blockswarm generate "def " --seed 1 --json
+    """
+    given = click.get_binary_stream("stdin").read() if prompt == "-" else prompt.encode()
+    with connected(peers_file, peer, run_id) as swarm:
+        if not as_json:
+            for piece in swarm.stream(given, **options):
+                click.echo(piece, nl=False)
+            click.echo()
+            return
+        text = swarm.generate(given, **options)
+        report = swarm.stats.as_json()["last"]
+        print_json({"run_id": swarm.run_id, "prompt": given.decode(errors="replace"), "text": text, **report})
