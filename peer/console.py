@@ -10,7 +10,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
 PANEL_REFRESHES_PER_SECOND = 2
+
+OWN_HANDLERS = ("hivemind",)
+"""Loggers of libraries that print by themselves and do not pass their records on to the root logger."""
 
 
 class JsonLogError(BlockswarmError):
@@ -160,6 +164,23 @@ class EventLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         kind = "error" if record.levelno >= logging.ERROR else "warning"
         self._console.emit({"event": kind, "message": f"{record.name}: {record.getMessage()}", "source": "log"})
+
+
+@contextmanager
+def log_to(console: Console) -> Iterator[None]:
+    """While this lasts, what any library logs or warns of goes through ``console`` and nowhere else."""
+    handler = EventLogHandler(console)
+    loggers = [logging.getLogger(name) for name in (None, *OWN_HANDLERS)]
+    before = [logger.handlers[:] for logger in loggers]
+    for logger in loggers:
+        logger.handlers[:] = [handler]
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        for logger, handlers in zip(loggers, before, strict=True):
+            logger.handlers[:] = handlers
 
 
 def open_console(*, json_log: str | None = None, quiet: bool = False, stream: IO[str] | None = None) -> Console:

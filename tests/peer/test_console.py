@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,12 @@ from rich.console import Console as RichConsole
 
 from blockswarm.peer.console import (
     Console,
-    EventLogHandler,
     JsonLines,
     JsonLogError,
     LivePanel,
     PlainLines,
     Sink,
+    log_to,
     open_console,
     plain,
 )
@@ -183,18 +185,22 @@ def test_events_come_from_any_thread() -> None:
     assert len([json.loads(line) for line in out.getvalue().splitlines()]) == 200
 
 
-def test_what_libraries_log_becomes_events() -> None:
+def test_what_libraries_log_becomes_events(capsys: pytest.CaptureFixture[str]) -> None:
     recording = Recording()
-    logger = logging.getLogger("test_console")
-    logger.propagate = False
-    logger.addHandler(EventLogHandler(console_of(recording)))
-    logger.info("not shown")
-    logger.warning("disk %d%% full", 93)
-    logger.error("gone")
-    assert [(event["event"], event["message"]) for event in recording.events] == [
-        ("warning", "test_console: disk 93% full"),
-        ("error", "test_console: gone"),
-    ]
+    noisy = logging.getLogger("hivemind")
+    noisy.addHandler(own := logging.StreamHandler(sys.stderr))
+    noisy.propagate = False
+    with log_to(console_of(recording)):
+        logging.getLogger("test_console").info("not shown")
+        logging.getLogger("test_console").warning("disk %d%% full", 93)
+        logging.getLogger("hivemind.p2p").error("gone")
+        warnings.warn("old", UserWarning, stacklevel=1)
+    shown = [(event["event"], event["message"].splitlines()[0]) for event in recording.events]
+    assert shown[:2] == [("warning", "test_console: disk 93% full"), ("error", "hivemind.p2p: gone")]
+    assert "UserWarning: old" in shown[2][1]
+    assert own in noisy.handlers
+    noisy.removeHandler(own)
+    assert capsys.readouterr().err == ""
 
 
 def test_plain_lines_begin_with_the_time() -> None:
