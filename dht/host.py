@@ -56,6 +56,8 @@ class Host:
         Random text that tells this start of the peer from any other.
     started : float
         Unix seconds.
+    published : dict
+        DHT key → expiration of this peer's newest record there, for `Directory`.
     """
 
     def __init__(self, identity: Identity, clock: Clock, lock: IdentityLock, daemon: Daemon) -> None:
@@ -67,6 +69,7 @@ class Host:
         self.warnings: list[str] = []
         self.describe: Callable[[], Mapping[str, Any]] | None = None
         self.daemon_died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.published: dict[str, float] = {}
         self.traffic = Traffic()
         self.book = AddressBook(self.peer_id)
         self.control = Control(daemon.control_path)

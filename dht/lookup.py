@@ -20,6 +20,10 @@ async def find(node: Any, key: str, now: float, *, timeout: float) -> list[tuple
     except TimeoutError:
         logger.debug("search for %s took longer than %.1f s", key, timeout)
         return []
+    except Exception:
+        # hivemind asserts on what other nodes send; a bad answer is no answer.
+        logger.debug("search for %s failed", key, exc_info=True)
+        return []
     if found is None or not isinstance(found.value, dict):
         return []
     return parse_entries(found.value, key=key, now=now)
@@ -32,4 +36,7 @@ async def store(node: Any, key: str, owner: str, sealed: bytes, expires: float, 
             return bool(await node.store(key, sealed, expires, subkey=owner))
     except TimeoutError:
         logger.debug("storing %s took longer than %.1f s", key, timeout)
+        return False
+    except Exception:
+        logger.debug("storing %s failed", key, exc_info=True)
         return False

@@ -1,0 +1,101 @@
+"""The bootstrap peers file: one full multiaddr a line, ``#`` begins a comment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from blockswarm.dht.addresses import parse_multiaddr, split_peer
+from blockswarm.dht.errors import AddressError, PeersFileError
+from blockswarm.files import write_atomically
+
+_MAX_BYTES = 1 << 20
+_HEADER = "# Peers to join the swarm through, one multiaddr a line. Any peer that is running will do.\n"
+
+
+def read_peers_file(path: str | Path) -> list[str]:
+    """The addresses in ``path``, in file order without duplicates; possibly none.
+
+    Raises
+    ------
+    PeersFileError
+        If the file cannot be read, or lines are bad: all of them are named (``file:line: reason``).
+    """
+    path = Path(path)
+    addrs: dict[str, None] = {}
+    problems = []
+    for number, line in enumerate(_read(path).splitlines(), start=1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        try:
+            addrs[parse_multiaddr(text, need_peer=True)] = None
+        except AddressError as error:
+            problems.append(f"{path}:{number}: {error}")
+    if problems:
+        count = "1 bad line" if len(problems) == 1 else f"{len(problems)} bad lines"
+        raise PeersFileError(f"{count} in the peers file: {'; '.join(problems)}", problems)
+    return list(addrs)
+
+
+def add_to_peers_file(path: str | Path, addr: str) -> None:
+    """Add ``addr`` to ``path``, made if need be; comments and other lines stay, former addresses of that peer go.
+
+    Only former addresses of the same kind go (IPv4 or IPv6, TCP or QUIC): a peer that comes back on another port leaves
+    one line, one that listens on two transports has two.
+
+    Raises
+    ------
+    AddressError
+        If ``addr`` is not a full multiaddr.
+    PeersFileError
+        If the file cannot be read or written.
+    """
+    path = Path(path)
+    addr = parse_multiaddr(addr, need_peer=True)
+    kept: list[str] = []
+    try:
+        lines = _read(path).splitlines()
+    except PeersFileError:
+        if path.exists():
+            raise
+        lines = _HEADER.splitlines()
+    for line in lines:
+        text = line.partition("#")[0].strip()
+        if not text or not _replaces(addr, text):
+            kept.append(line)
+        elif text == addr:
+            return
+    try:
+        write_atomically(path, ("\n".join([*kept, addr]) + "\n").encode())
+    except OSError as error:
+        raise PeersFileError(f"peers file {path} cannot be written: {error.strerror}") from None
+
+
+def _replaces(addr: str, former: str) -> bool:
+    try:
+        bare, peer_id = split_peer(addr)
+        former_bare, former_peer = split_peer(former)
+    except AddressError:
+        return False
+    return former_peer == peer_id and _kind(bare) == _kind(former_bare)
+
+
+def _kind(bare: str) -> tuple[str, str]:
+    parts = bare.split("/")
+    return parts[1], "/".join(part for part in parts[3:] if not part.isdigit())
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise PeersFileError(f"peers file {path} does not exist") from None
+    except OSError as error:
+        raise PeersFileError(f"peers file {path} cannot be read: {error.strerror}") from None
+    if len(data) > _MAX_BYTES:
+        raise PeersFileError(f"peers file {path} is larger than 1 MiB; is it the right file?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise PeersFileError(f"peers file {path} is not text") from None
