@@ -152,7 +152,7 @@ class Recipe(_Checked):
     """Sequences (samples) in one optimiser step."""
     learning_rate: float = 5e-3
     """AdamW's peak rate at width ``REFERENCE_DIM``; see ``peak_rate``."""
-    warmup_samples: int = 640
+    warmup_samples: int = 320
     """Certified samples over which the rate rises to its peak."""
     train_samples: int = 0
     """Certified samples at which a cosine decay ends; 0 = no end, see ``settle_samples``."""
@@ -209,7 +209,7 @@ class Recipe(_Checked):
 
 
 SIZES: dict[str, ModelConfig] = {
-    "tiny": ModelConfig(dim=96, blocks=3, layers=2, heads=4, context=128),
+    "tiny": ModelConfig(dim=96, blocks=3, layers=2, heads=3, context=128),
     "small": ModelConfig(dim=256, blocks=3, layers=4, heads=8, context=256),
     "base": ModelConfig(dim=512, blocks=3, layers=4, heads=8, context=256),
 }

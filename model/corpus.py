@@ -111,7 +111,7 @@ def batches(corpus: Corpus, seed: int, batch: int, context: int) -> Iterator[Byt
 
 
 def heldout_windows(corpus: Corpus, context: int, count: int) -> Bytes:
-    """Up to ``count`` held-out sequences, uint8 ``[n, context + 1]``, spread evenly without overlap, always the same."""
+    """Up to ``count`` held-out windows, uint8 ``[n, context + 1]``, evenly spread without overlap; always the same."""
     available = max(1, len(corpus.heldout) // (context + 1))
     count = min(count, available)
     starts = np.linspace(0, len(corpus.heldout) - (context + 1), count).astype(np.int64)

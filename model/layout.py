@@ -27,6 +27,9 @@ CHUNK_BYTES = 1 << 20
 TIME_FREQUENCIES = 8
 """Sine and cosine pairs that describe c_noise to a block."""
 
+OUT_GAIN = 3.0
+"""Where the scale of the last norm starts. Logits need a long ẑ (table rows have length 1); this lets it grow fast."""
+
 Float32 = NDArray[np.float32]
 
 
@@ -144,7 +147,7 @@ def block_layout(config: ModelConfig) -> Layout:
         rows.append((f"{layer}.mlp_norm", (d,), 0.0, 1.0))
         rows.append((f"{layer}.mlp_in", (4 * d, d), _linear(4 * d, d), 0.0))
         rows.append((f"{layer}.mlp_out", (d, 4 * d), _linear(d, 4 * d) / math.sqrt(2 * config.layers), 0.0))
-    rows.append(("out_norm", (d,), 0.0, 1.0))
+    rows.append(("out_norm", (d,), 0.0, OUT_GAIN))
     rows.append(("out", (d, d), 0.0, 0.0))
     rows.append(("log_scale", (1,), 0.0, 0.0))
     return _build(rows)

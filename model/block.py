@@ -1,0 +1,208 @@
+"""One block of the model: bytes and a noisy target in, a denoised target and byte logits out.
+
+    h = bytes(x_t) + bytes'(x_{t-1}) + …  +  z_in(c_in · z)  +  time(c_noise)
+    h = layers(h)                                    causal attention, or the window of kind "mlp"; then an MLP 4x
+    ẑ = c_out · out(norm(h)) + c_skip · z            EDM preconditioning
+    logits = scale · ẑ · Eᵀ                          E: the shared table, rows of length 1
+
+Row t sees bytes 0 … t. z_t is a noisy copy of byte t+1, so z_j for j < t tells row t nothing it does not see anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from blockswarm.model.config import VOCABULARY, ModelConfig
+from blockswarm.model.errors import ModelError
+from blockswarm.model.layout import TIME_FREQUENCIES, block_layout, embedding_layout
+from blockswarm.model.precondition import c_in, c_noise, c_out, c_skip
+
+ROTARY_BASE = 1000.0
+"""Longest rotary wavelength is about 2π times this many bytes."""
+
+
+@dataclass
+class Cache:
+    """What a block remembers of a window it is reading piece by piece; made by ``Block.open``."""
+
+    past: Tensor
+    """The last bytes read, int64 ``[n, p]``: as many as the input reaches back to; 256 means "before the start"."""
+    keys: list[Tensor]
+    """Rotated keys of each layer, ``[n, heads, context, dim / heads]``, filled up to ``length``."""
+    values: list[Tensor]
+    """Values of each layer, as ``keys``."""
+    length: int = 0
+    """Bytes read so far."""
+
+
+class Block:
+    """A block and its copy of the shared embedding over one flat buffer ``[θ | embedding]``.
+
+    Every weight is a view of ``flat``; with ``train`` every gradient is a view of ``grad``. So one array operation
+    updates, averages or clips the whole, and no weight is ever copied to be read or sent.
+    """
+
+    def __init__(self, config: ModelConfig, sigma_data: float, flat: Tensor, *, train: bool = False) -> None:
+        """Lay the weights over ``flat``.
+
+        Parameters
+        ----------
+        config : ModelConfig
+            Shape of the block.
+        sigma_data : float
+            σ_data of the preconditioning.
+        flat : Tensor, float32 ``[block_layout.size + embedding_layout.size]``
+            θ, then the embedding table. Not copied.
+        train : bool
+            Whether to keep gradients.
+        """
+        theta, table = block_layout(config), embedding_layout(config)
+        if flat.dtype != torch.float32 or flat.shape != (theta.size + table.size,):
+            raise ModelError(f"block buffer is {flat.dtype}{list(flat.shape)}, not float32[{theta.size + table.size}]")
+        self.config = config
+        self.sigma_data = sigma_data
+        self.flat = flat
+        self.grad = torch.zeros_like(flat) if train else None
+        self.weights: dict[str, Tensor] = {}
+        for layout, base in ((theta, 0), (table, theta.size)):
+            for entry in layout.entries:
+                part = slice(base + entry.offset, base + entry.offset + entry.size)
+                weight = flat[part].view(entry.shape)
+                if self.grad is not None:
+                    weight = weight.detach().requires_grad_()
+                    weight.grad = self.grad[part].view(entry.shape)
+                self.weights[entry.name] = weight
+        device = flat.device
+        self._tables = torch.arange(1 + config.previous_bytes, device=device).flip(0) * (VOCABULARY + 1)
+        # Wavelengths from a few times the whole (small) range of ln(σ)/4 down to an eighth of it.
+        self._frequencies = math.pi * torch.arange(1, TIME_FREQUENCIES + 1, device=device, dtype=torch.float32) / 2
+        self._rotary = _rotary_table(config, device)
+
+    @property
+    def reach(self) -> int:
+        """How many earlier bytes the input of a row looks at directly."""
+        window = self.config.mlp_window if self.config.kind == "mlp" else 1
+        return max(self.config.previous_bytes, window - 1)
+
+    def table(self) -> Tensor:
+        """E: the shared embedding with rows of length 1, ``[256, dim]``."""
+        return F.normalize(self.weights["table"], dim=1)
+
+    def logits(self, zhat: Tensor, table: Tensor) -> Tensor:
+        """Byte logits ``[n, t, 256]`` of denoised targets ``zhat`` ``[n, t, dim]``.
+
+        The learned scale starts at 1/σd², which makes the evidence c_skip · z count as it should: z·e/(σ² + σd²).
+        """
+        return F.linear(zhat, table * (self.weights["log_scale"].exp() / self.sigma_data**2))
+
+    def denoise(self, x: Tensor, z: Tensor | None, sigma: Tensor, cache: Cache | None = None) -> Tensor:
+        """The denoised target ẑ of every row.
+
+        Parameters
+        ----------
+        x : Tensor, uint8 or int64 ``[n, t]``
+            Bytes; with a cache, those that follow what it has read.
+        z : Tensor, float32 ``[n, t, dim]``, or None
+            Noisy targets; None stands for z = 0.
+        sigma : Tensor, float32 ``[n]``
+            Noise level of each sequence.
+        cache : Cache, optional
+            Continues a window and is extended by ``x``.
+
+        Returns
+        -------
+        Tensor, float32 ``[n, t, dim]``
+
+        Raises
+        ------
+        ModelError
+            If the window would be longer than the model's context.
+        """
+        n, t = x.shape
+        start = cache.length if cache else 0
+        if start + t > self.config.context:
+            raise ModelError(f"window of {start + t} bytes is longer than the model's context {self.config.context}")
+        w = self.weights
+        level = sigma.view(n, 1, 1)
+        angles = c_noise(sigma)[:, None] * self._frequencies
+        time = F.linear(torch.cat([angles.sin(), angles.cos()], dim=1), w["time"])
+        h = self._read_bytes(x, cache) + time[:, None]
+        if z is not None:
+            h = h + F.linear(z * c_in(level, self.sigma_data), w["z_in"])
+        for layer in range(self.config.layers):
+            if self.config.kind == "transformer":
+                h = h + self._attend(layer, h, start, cache)
+            a = F.linear(self._norm(h, f"{layer}.mlp_norm"), w[f"{layer}.mlp_in"])
+            h = h + F.linear(F.relu(a, inplace=True), w[f"{layer}.mlp_out"])
+        if cache:
+            cache.length += t
+        zhat = F.linear(self._norm(h, "out_norm"), w["out"]).float() * c_out(level, self.sigma_data)
+        return zhat if z is None else zhat + c_skip(level, self.sigma_data) * z
+
+    def open(self, n: int = 1) -> Cache:
+        """An empty cache for ``n`` windows that are read piece by piece."""
+        c, flat = self.config, self.flat
+        count = c.layers if c.kind == "transformer" else 0
+        shape = (n, c.heads, c.context, c.dim // c.heads)
+        past = torch.full((n, self.reach), VOCABULARY, dtype=torch.int64, device=flat.device)
+        return Cache(past, [flat.new_empty(shape) for _ in range(count)], [flat.new_empty(shape) for _ in range(count)])
+
+    def _norm(self, h: Tensor, name: str) -> Tensor:
+        return F.layer_norm(h, h.shape[-1:], self.weights[name])
+
+    def _read_bytes(self, x: Tensor, cache: Cache | None) -> Tensor:
+        """Sum of the input tables (and, kind ``mlp``, the projected window) for every row, ``[n, t, dim]``."""
+        n, t = x.shape
+        reach = self.reach
+        x = x.long()
+        line = torch.cat([cache.past, x], dim=1) if cache else F.pad(x, (reach, 0), value=VOCABULARY)
+        if cache:
+            cache.past = line[:, line.shape[1] - reach :]
+        recent = 1 + self.config.previous_bytes
+        # One lookup for all tables: row t gathers (x_{t-p}, …, x_t), each in its own table.
+        rows = line[:, reach - recent + 1 :].unfold(1, recent, 1) + self._tables
+        h = F.embedding_bag(rows.reshape(n * t, recent), self.weights["bytes"], mode="sum").view(n, t, -1)
+        if self.config.kind == "mlp":
+            width = self.config.mlp_window
+            window = line[:, reach - width + 1 :].unfold(1, width, 1)
+            seen = F.embedding(window, self.weights["window_bytes"]).view(n, t, -1)
+            h = h + F.linear(seen, self.weights["window_in"])
+        return h
+
+    def _attend(self, layer: int, h: Tensor, start: int, cache: Cache | None) -> Tensor:
+        """Causal self-attention with rotary positions, ``[n, t, dim]``."""
+        n, t, d = h.shape
+        heads = self.config.heads
+        qkv = F.linear(self._norm(h, f"{layer}.attention_norm"), self.weights[f"{layer}.qkv"])
+        # Queries and keys turn with their position; values are turned by nothing, cheaper than cutting them off.
+        pairs = torch.view_as_complex(qkv.float().view(n, t, 3, heads, -1, 2))
+        turned = torch.view_as_real(pairs * self._rotary[start : start + t]).flatten(-2).to(qkv.dtype)
+        q, k, v = (part.transpose(1, 2) for part in turned.unbind(2))
+        if cache is None:
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            stop = start + t
+            cache.keys[layer][:, :, start:stop] = k
+            cache.values[layer][:, :, start:stop] = v
+            # Row i of the new ones may see everything cached and the new ones up to itself.
+            mask = torch.ones(t, stop, dtype=torch.bool, device=h.device).tril(start)
+            keys, values = cache.keys[layer][:, :, :stop], cache.values[layer][:, :, :stop]
+            out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+        return F.linear(out.transpose(1, 2).reshape(n, t, d), self.weights[f"{layer}.attention_out"])
+
+
+def _rotary_table(config: ModelConfig, device: torch.device) -> Tensor:
+    """Unit complex numbers by which position p turns each pair of (query, key, value); the value's are one.
+
+    Shape ``[context, 3, 1, dim / heads / 2]``, complex64.
+    """
+    half = config.dim // config.heads // 2
+    speed = ROTARY_BASE ** -(torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(config.context, dtype=torch.float64)[:, None] * speed
+    angle = torch.stack([angle, angle, torch.zeros_like(angle)], dim=1)[:, :, None]
+    return torch.polar(torch.ones_like(angle), angle).to(torch.complex64).to(device)

@@ -1,0 +1,148 @@
+"""Asking one trained block: alone (parallel readout) or as one step of the noise sweep."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from blockswarm.model.block import Block, Cache
+from blockswarm.model.config import ModelConfig, Recipe
+from blockswarm.model.errors import ModelError
+from blockswarm.model.layout import Float32
+from blockswarm.model.learner import as_tensor, join, pick_device
+from blockswarm.model.objective import readout_log_probs
+from blockswarm.model.partition import readout_sigma, sweep_sigmas
+
+_POSITIONS_AT_ONCE = 8192
+"""Rows computed together; bounds the memory of a large request."""
+
+
+class BlockReader:
+    """A fixed state of one block, for inference. Safe to use from several threads; each cache belongs to one reader."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        recipe: Recipe,
+        block: int,
+        theta: Float32,
+        embedding: Float32,
+        device: str = "cpu",
+    ) -> None:
+        """Copy the state onto ``device``.
+
+        Parameters
+        ----------
+        config, recipe
+            The model and its noise levels.
+        block : int
+            Which block this is.
+        theta, embedding : float32 vectors
+            Its weights and the shared table.
+        device : str
+            Torch device, or ``auto``.
+
+        Raises
+        ------
+        ModelError
+            If an array does not fit the configuration or there is no such block or device.
+        """
+        self.config, self.recipe, self.block_index = config, recipe, block
+        self._device = pick_device(device)
+        self._sigma = readout_sigma(recipe, config.blocks, block)
+        self._levels = sweep_sigmas(recipe, config.blocks)
+        self._block = Block(config, recipe.sigma_data, join(config, theta, embedding, self._device))
+
+    def log_probs(self, x: NDArray[np.uint8]) -> Float32:
+        """The block's own predictions: z = 0 at ``readout_sigma``.
+
+        Parameters
+        ----------
+        x : uint8 ``[n, t]``
+            Windows, ``t`` at most the model's context.
+
+        Returns
+        -------
+        ndarray, float32 ``[n, t, 256]``
+            Natural log, normalised. Row i is the distribution of the byte that follows ``x[:, : i + 1]``.
+
+        Raises
+        ------
+        ModelError
+            If ``x`` is not uint8 of two axes, or longer than the context.
+        """
+        self._check(x)
+        out = np.empty((*x.shape, 256), dtype=np.float32)
+        at_once = max(1, _POSITIONS_AT_ONCE // max(1, x.shape[1]))
+        for start in range(0, len(x), at_once):
+            part = slice(start, start + at_once)
+            out[part] = readout_log_probs(self._block, as_tensor(x[part], self._device), self._sigma).cpu().numpy()
+        return out
+
+    @torch.inference_mode()
+    def sweep_step(self, x: NDArray[np.uint8], z: Float32) -> tuple[Float32, Float32 | None]:
+        """This block's Euler step of the noise sweep (METHOD: ``d = (z − p·E)/σ``, ``z ← z + (σ_next − σ)·d``).
+
+        Parameters
+        ----------
+        x : uint8 ``[n, t]``
+            Windows of true context.
+        z : float32 ``[n, t, dim]``
+            For block 0 unit noise as ``mixing.sweep_noise`` gives it, which is scaled by √(1 + σ_max²) here; for the
+            others what the block before returned.
+
+        Returns
+        -------
+        (float32 ``[n, t, 256]``, float32 ``[n, t, dim]`` or None)
+            Normalised log-probabilities at this block's level (the sweep's output, if this is the last block), and z at
+            the next block's level; None from the last block.
+
+        Raises
+        ------
+        ModelError
+            If an array has the wrong type or shape.
+        """
+        self._check(x)
+        if z.dtype != np.float32 or z.shape != (*x.shape, self.config.dim):
+            raise ModelError(f"z is {z.dtype}{list(z.shape)}, expected float32{[*x.shape, self.config.dim]}")
+        sigma = self._levels[self.block_index]
+        noisy = as_tensor(z, self._device)
+        if self.block_index == 0:
+            noisy = noisy * float((1.0 + sigma**2) ** 0.5)
+        table = self._block.table()
+        levels = torch.full((len(x),), sigma, device=self._device)
+        zhat = self._block.denoise(as_tensor(x, self._device), noisy, levels)
+        logp = torch.log_softmax(self._block.logits(zhat, table), dim=-1)
+        if self.block_index == self.config.blocks - 1:
+            return logp.cpu().numpy(), None
+        slope = (noisy - logp.exp() @ table) / sigma
+        stepped = noisy + (self._levels[self.block_index + 1] - sigma) * slope
+        return logp.cpu().numpy(), stepped.cpu().numpy()
+
+    def open(self, n: int = 1) -> Cache:
+        """An empty cache for ``n`` windows read piece by piece with ``extend``."""
+        return self._block.open(n)
+
+    def extend(self, cache: Cache, x_new: NDArray[np.uint8]) -> Float32:
+        """Read on: the rows of ``x_new`` uint8 ``[n, m]`` that ``log_probs`` would give for the whole window so far.
+
+        Returns
+        -------
+        ndarray, float32 ``[n, m, 256]``
+
+        Raises
+        ------
+        ModelError
+            If the window would grow beyond the context, or ``x_new`` does not fit the cache.
+        """
+        self._check(x_new)
+        if len(x_new) != len(cache.past):
+            raise ModelError(f"the cache holds {len(cache.past)} windows, but {len(x_new)} were given")
+        return readout_log_probs(self._block, as_tensor(x_new, self._device), self._sigma, cache).cpu().numpy()
+
+    def _check(self, x: NDArray[np.uint8]) -> None:
+        if x.dtype != np.uint8 or x.ndim != 2:
+            raise ModelError(f"windows are {x.dtype}{list(x.shape)}, expected uint8[n, t]")
+        if x.shape[1] > self.config.context:
+            raise ModelError(f"window of {x.shape[1]} bytes is longer than the model's context {self.config.context}")
