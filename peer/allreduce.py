@@ -1,7 +1,8 @@
-"""Scatter, decide, gather: a butterfly all-reduce of updates under deadlines, with one decision for all parts (PROTOCOL R3).
+"""Scatter, decide, gather: a butterfly all-reduce under deadlines, with one decision for all parts (PROTOCOL R3).
 
-Member ``i`` reduces part ``i``. Reducers report on every sender, the leader decides once, and each reducer sends the same encoded
-bytes to all. Everyone, the reducer included, applies the decoded bytes; so all who commit hold the same values.
+Member ``i`` reduces part ``i``. Reducers report on every sender, the leader decides once, and each reducer sends the
+same encoded bytes to all. Everyone, the reducer included, applies the decoded bytes; so all who commit hold the same
+values.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ TAKE_OVER = 0.5
 
 
 def squared_norm(values: npt.NDArray[np.float32]) -> float:
-    """Squared Euclidean norm in double precision; not finite when any value is not."""
-    wide = values.astype(np.float64)
-    return float(np.dot(wide, wide))
+    """Squared Euclidean norm; not finite when any value is not, or when they are too large to be an update."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.dot(values, values))
 
 
 async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
@@ -70,9 +71,7 @@ async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
     return sent
 
 
-def _pack(
-    values: npt.NDArray[np.float32], compression: Compression
-) -> tuple[bytes, npt.NDArray[np.float32], float]:
+def _pack(values: npt.NDArray[np.float32], compression: Compression) -> tuple[bytes, npt.NDArray[np.float32], float]:
     data = encode(values, compression)
     decoded = decode(data, compression)
     return data, decoded, squared_norm(decoded)
@@ -169,7 +168,7 @@ async def gather(exchange: Exchange) -> None:
     if decision is None:
         raise RoundFailed("no decision")
     if book.own_part in decision.parts:
-        begin, end = book.bounds[book.own_part]
+        begin, end = book.own_bounds
         size = 4 * (end - begin) * len(decision.weights)
         data, digest = await off_loop(
             size, reduce_part, book.share_values, decision.weights, exchange.manifest.averaging.compression

@@ -1,7 +1,7 @@
 """The book of one round of one subject: everything received so far, each entry checked before it is written.
 
-The book does no I/O and knows no clock. The round's driver waits on it; the message handlers write into it. One book exists
-per (subject, round), made by whichever comes first: our own driver or an early message.
+The book does no I/O and knows no clock. The round's driver waits on it; the message handlers write into it. One book
+exists per (subject, round), made by whichever comes first: our own driver or an early message.
 """
 
 from __future__ import annotations
@@ -139,6 +139,11 @@ class RoundBook:
         """This peer's position in the list."""
         return self.require_members().members.index(self.own_id)
 
+    @property
+    def own_bounds(self) -> tuple[int, int]:
+        """The range of values this peer reduces; empty when it reduces nothing."""
+        return self.bounds[self.own_part]
+
     def check_share(self, sender: str, values: int, size: int, expected: int) -> None:
         """Check a sender's part of the update before its bytes are read; a bad one is written down as rejected.
 
@@ -234,16 +239,17 @@ class RoundBook:
 
     # -- gather ----------------------------------------------------------------------------------------------------
 
-    def check_result(self, sender: str, part: int, group: bytes) -> tuple[int, int]:
-        """Check an averaged part before its bytes are read; the range of values it covers."""
+    def check_result(self, sender: str, part: int, group: bytes, decision: bytes) -> None:
+        """Check an averaged part before its bytes are read."""
         members = self.require_members()
         if group != members.group:
             raise EntryRefused("other-group", "the part is of another group")
+        if self.decision is None or self.decision.statement.raw != decision:
+            raise EntryRefused("other-decision", "the part was reduced under another decision")
         if not 0 <= part < len(members.members) or members.members[part] != sender:
             raise EntryRefused("not-reducer", "the part is not the sender's to reduce")
         if part in self.results:
             raise EntryRefused("repeated", "this part has arrived already")
-        return self.bounds[part]
 
     def add_result(self, part: int, data: bytes, digest: bytes) -> None:
         """An averaged part, encoded, with the hash computed here."""
@@ -294,5 +300,3 @@ class RoundBook:
     def agreeing(self, own: Vote) -> int:
         """How many votes equal ``own``, itself included."""
         return sum(vote.ballot == own.ballot for vote in self.votes.values())
-
-

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcRefused
-from blockswarm.dht.rpc import Handler, Reply, Request
+from blockswarm.dht.rpc import BlobLimit, Handler, Reply, Request
 from blockswarm.peer.allreduce import squared_norm
 from blockswarm.peer.book import EntryRefused, Presence, RoundBook
 from blockswarm.peer.exchange import off_loop
@@ -27,6 +27,7 @@ from blockswarm.swarm.statements import (
     Decision,
     MemberList,
     Outcome,
+    Statement,
     StatementError,
     Vote,
     open_statement,
@@ -58,6 +59,13 @@ OUTCOME = Body(**_where, outcome=_statement, decision=Optional(_statement))
 VOTE = Body(**_where, vote=_statement, outcome=_statement)
 CERTIFICATE = Body(**_where)
 
+_PARSERS: dict[str, Callable[[Statement], Any]] = {
+    "list": MemberList.parse,
+    "decision": Decision.parse,
+    "outcome": Outcome.parse,
+    "vote": Vote.parse,
+}
+
 
 class Registrar(Protocol):
     """The part of a host that the desk needs."""
@@ -67,7 +75,7 @@ class Registrar(Protocol):
         method: str,
         handler: Handler,
         *,
-        max_blob: int | Callable[[str, dict[str, Any]], int] = 0,
+        max_blob: BlobLimit = 0,
         run_bound: bool = True,
         timeout: float = 30.0,
     ) -> None:
@@ -90,9 +98,7 @@ class Desk:
         Subject → our newest state of it, or ``None`` while we have none.
     """
 
-    def __init__(
-        self, own_id: str, manifest: Manifest, clock: Clock, head: Callable[[int], State | None]
-    ) -> None:
+    def __init__(self, own_id: str, manifest: Manifest, clock: Clock, head: Callable[[int], State | None]) -> None:
         self._own_id = own_id
         self._manifest = manifest
         self._clock = clock
@@ -145,9 +151,8 @@ class Desk:
         return body, self.book(body["subject"], body["round"])
 
     def _statement(self, kind: str, raw: bytes) -> Any:
-        parse = {"list": MemberList, "decision": Decision, "outcome": Outcome, "vote": Vote}[kind].parse
         try:
-            return parse(open_statement(kind, self._manifest.digest, raw))
+            return _PARSERS[kind](open_statement(kind, self._manifest.digest, raw))
         except StatementError as error:
             raise RpcRefused("bad-statement", str(error)) from None
 
@@ -181,22 +186,21 @@ class Desk:
 
     # -- scatter ---------------------------------------------------------------------------------------------------
 
-    def _part_size(self, sender: str, raw: dict[str, Any]) -> int:
-        """Bytes the sender's part must have; nothing is read of a part that cannot be used."""
+    def _part_size(self, sender: str, raw: dict[str, Any], length: int) -> int:
+        """Check a part before it is read: nothing is read of one that cannot be used, and its sender is noted."""
         body = _read(PART, raw)
         book = self.book(body["subject"], body["round"])
         if book.members is None:  # the leader's own message may still be under way
             members = self._statement("list", body["list"])
             self._enter(lambda: book.accept_list(members))
-        begin, end = book.bounds[book.own_part]
-        return encoded_size(end - begin, self._manifest.averaging.compression)
+        begin, end = book.own_bounds
+        expected = encoded_size(end - begin, self._manifest.averaging.compression)
+        self._enter(lambda: book.check_share(sender, body["values"], length, expected))
+        return expected
 
     async def _part(self, request: Request) -> Reply:
-        body, book = self._open(request, PART)
-        begin, end = book.bounds[book.own_part]
-        expected = encoded_size(end - begin, self._manifest.averaging.compression)
+        _, book = self._open(request, PART)
         size = len(request.blob)
-        self._enter(lambda: book.check_share(request.peer_id, body["values"], size, expected))
         values = await off_loop(size, decode, request.blob, self._manifest.averaging.compression)
         norm2 = await off_loop(size, squared_norm, values)
         if self._clock.now() > self.times(book.round).scatter_end:
@@ -223,25 +227,21 @@ class Desk:
 
     # -- gather ----------------------------------------------------------------------------------------------------
 
-    def _result_size(self, sender: str, raw: dict[str, Any]) -> int:
+    def _result_size(self, sender: str, raw: dict[str, Any], length: int) -> int:
         body = _read(RESULT, raw)
         book = self.book(body["subject"], body["round"])
-        try:
-            begin, end = book.check_result(sender, body["part"], body["group"])
-        except EntryRefused as error:
-            raise RpcRefused(error.code, str(error)) from None
-        return encoded_size(end - begin, self._manifest.averaging.compression)
-
-    async def _result(self, request: Request) -> Reply:
-        body, book = self._open(request, RESULT)
         if book.decision is None:
             decision = self._statement("decision", body["decision"])
             self._enter(lambda: book.accept_decision(decision))
-        elif book.decision.statement.raw != body["decision"]:
-            raise RpcRefused("other-decision", "the part was reduced under another decision")
+        self._enter(lambda: book.check_result(sender, body["part"], body["group"], body["decision"]))
         begin, end = book.bounds[body["part"]]
-        if len(request.blob) != encoded_size(end - begin, self._manifest.averaging.compression):
-            raise RpcRefused("wrong-length", "the averaged part has the wrong length")
+        expected = encoded_size(end - begin, self._manifest.averaging.compression)
+        if length != expected:
+            raise RpcRefused("wrong-length", f"the averaged part has {expected} bytes, not {length}")
+        return expected
+
+    async def _result(self, request: Request) -> Reply:
+        body, book = self._open(request, RESULT)
         data = bytes(request.blob)
         digest = await off_loop(len(data), lambda: hashlib.sha256(data).digest())
         book.add_result(body["part"], data, digest)

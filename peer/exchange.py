@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcError
 from blockswarm.dht.identity import Identity
-from blockswarm.dht.rpc import Reply
+from blockswarm.dht.rpc import Blob, Reply
 from blockswarm.peer.book import RoundBook
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest
@@ -36,9 +36,9 @@ class Caller(Protocol):
         method: str,
         body: Mapping[str, Any],
         *,
-        blob: bytes | memoryview = b"",
-        max_blob: int = 0,
-        timeout: float = ...,
+        blob: Blob = ...,
+        max_blob: int = ...,
+        timeout: float,
     ) -> Reply:
         """See `blockswarm.dht.host.Host.call`."""
         ...
@@ -54,7 +54,7 @@ class Head:
     samples: int
 
 
-class RoundFailed(Exception):  # noqa: N818 - an outcome of a round, not an error of the program
+class RoundFailed(Exception):
     """The round ends here without a commit; the text says why. Nothing is lost: the work is carried."""
 
 
@@ -121,9 +121,9 @@ class Exchange:
         self.bytes_received += len(reply.blob)
         return reply
 
-    def send(self, action: Awaitable[T]) -> asyncio.Task[T]:
+    def send(self, action: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a send that this round owns; it ends with the round's grace at the latest."""
-        task: asyncio.Task[T] = asyncio.ensure_future(action)  # type: ignore[assignment]  # always a coroutine here
+        task = asyncio.create_task(action)
         self.sends.add(task)
         task.add_done_callback(self.sends.discard)
         return task

@@ -15,8 +15,8 @@ Float32 = npt.NDArray[np.float32]
 class Ledger:
     """Samples behind the update of one subject.
 
-    The live weights are always ``certified state + pending work``. A round takes a snapshot of the pending work; what the
-    round makes of it decides how much stays pending.
+    The live weights are always ``certified state + pending work``. A round takes a snapshot of the pending work; what
+    the round makes of it decides how much stays pending.
     """
 
     pending: float = 0.0
@@ -32,7 +32,7 @@ class Ledger:
         return int(self.pending)
 
     def settle(self, kept: float) -> None:
-        """The snapshot's round has committed; the share ``kept`` of the snapshot's work stays pending (0: all is in)."""
+        """The snapshot's round has committed; the share ``kept`` of its work stays pending (0: all is in)."""
         self.pending -= self._in_round * (1.0 - kept)
         self._in_round = 0.0
 

@@ -35,9 +35,9 @@ def meet_body(exchange: Exchange) -> dict[str, Any]:
 async def meet(exchange: Exchange) -> MemberList:
     """Meet the other replicas and return the list this peer is in.
 
-    Everyone tells every replica on record (and whoever calls meanwhile) that it takes part. The first of those present, in the
-    round's leader order, signs the list: at once when all replicas on record have spoken, else at half time.
-    The next in order takes its turn when no list came. Whoever learns of a heavier state does not propose.
+    Everyone tells every replica on record (and whoever calls meanwhile) that it takes part. The first of those present,
+    in the round's leader order, signs the list: at once when all replicas on record have spoken, else at half time. The
+    next in order takes its turn when no list came. Whoever learns of a heavier state does not propose.
 
     Raises
     ------
@@ -132,9 +132,7 @@ def _own_turn(exchange: Exchange, begin: float) -> float:
 async def _propose(exchange: Exchange) -> None:
     """Sign the list, take it ourselves, and get the others' acknowledgements."""
     book, times = exchange.book, exchange.times
-    names = choose_members(
-        _candidates(exchange), leader=exchange.own_id, limit=exchange.manifest.rounds.group_size
-    )
+    names = choose_members(_candidates(exchange), leader=exchange.own_id, limit=exchange.manifest.rounds.group_size)
     if not any(book.present[peer_id].reachable for peer_id in names):
         raise RoundFailed("no replica that takes part can be reached by the others")
     members = MemberList.make(

@@ -35,7 +35,7 @@ class RoundResult:
     failure: str
     """Why the round did not commit; empty when it did."""
     sent: npt.NDArray[np.float32] | None
-    """What the average contains of our own update, zero where a part was left out; ``None`` when it was not accepted."""
+    """What the average contains of our update, zero where a part was left out; ``None`` when it was not accepted."""
     ahead: list[Head]
     problems: dict[str, str]
     bytes_sent: int

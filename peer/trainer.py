@@ -1,8 +1,8 @@
 """The training thread: it owns the learner, makes step after step, and between two steps does what the peer asks.
 
-Everything that touches live weights (snapshots, corrections after a commit, evaluation, serving) runs on this one thread, so
-none of it needs a lock. Training does not wait for a round to be averaged: the snapshot enters the average, steps made
-meanwhile stay in the live weights and enter the next one.
+Everything that touches live weights (snapshots, corrections after a commit, evaluation, serving) runs on this one
+thread, so none of it needs a lock. Training does not wait for a round to be averaged: the snapshot enters the average,
+steps made meanwhile stay in the live weights and enter the next one.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ class Trainer:
         self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
         self.failed: asyncio.Future[None] = self._loop.create_future()
         """Ends with the exception that ended the thread, if one did."""
+        self.first_step = asyncio.Event()
+        """Set once a step has been made."""
         self.steps = 0
         self.samples = 0
         """Samples trained since the start."""
@@ -160,7 +162,11 @@ class Trainer:
         if self._steps_left is not None:
             self._steps_left -= 1
         if self.steps == 1:
-            self._loop.call_soon_threadsafe(self._on_first_step)
+            self._loop.call_soon_threadsafe(self._begun)
+
+    def _begun(self) -> None:
+        self.first_step.set()
+        self._on_first_step()
 
     def _do(self, learner: BlockLearner, job: Callable[[BlockLearner], Any], done: asyncio.Future[Any]) -> None:
         if done.cancelled():

@@ -1,4 +1,4 @@
-"""One volunteer's rounds: snapshot, meet, average, commit, correct the live weights, report (the walk of one update)."""
+"""One volunteer's rounds: snapshot, meet, average, commit, correct the live weights, report."""
 
 from __future__ import annotations
 
@@ -104,14 +104,13 @@ class Volunteer:
     async def run(self, rounds: int | None) -> None:
         """Take part in round after round; return after ``rounds`` of them when given."""
         self.trainer.train(True)
+        await self.trainer.first_step.wait()  # the learner's start takes seconds; a trainer that fails ends the peer
         number = 0
         while rounds is None or self.rounds_done < rounds:
             settings = self.manifest.rounds
             number = max(
                 number + 1,
-                next_round_to_join(
-                    self.clock.now(), self.manifest.genesis_time, settings.seconds, settings.lengths
-                ),
+                next_round_to_join(self.clock.now(), self.manifest.genesis_time, settings.seconds, settings.lengths),
             )
             await self.one_round(self.desk.times(number))
             self.rounds_done += 1
@@ -123,9 +122,7 @@ class Volunteer:
         await self._adopt_arrived()
         snapshot = await self._snapshot()
         exchanges = [
-            self._exchange(subject, times, snapshot)
-            for subject in self.subjects
-            if subject not in self._catching_up
+            self._exchange(subject, times, snapshot) for subject in self.subjects if subject not in self._catching_up
         ]
         results = await asyncio.gather(*(self._take_part(exchange, snapshot) for exchange in exchanges))
         self.heldout_ce = await self.trainer.run(lambda learner: learner.evaluate(self.heldout))
@@ -237,7 +234,7 @@ class Volunteer:
             await self.adopt(state)
 
     async def adopt(self, state: State) -> None:
-        """Go over to a state that others certified: carry what is pending when it is recent, else start from it afresh."""
+        """Go over to a state that others certified: carry what is pending if it is recent, else start afresh."""
         subject, old = state.subject, self.head(state.subject)
         kept = kept_share(False, self.manifest.rounds.late, self.manifest.rounds.carry_discount)
         recent = 0 < state.round - old.round <= REBASE_ROUNDS

@@ -1,0 +1,96 @@
+"""A peer's connection to its swarm: a running host, the manifest, and a view of who else is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from blockswarm.clock import SystemClock
+from blockswarm.dht.directory import Directory
+from blockswarm.dht.host import Host
+from blockswarm.dht.identity import Identity
+from blockswarm.dht.known_peers import KnownPeers
+from blockswarm.peer import joining
+from blockswarm.peer.config import PeerConfig
+from blockswarm.peer.serving import serve_manifest
+from blockswarm.peer.view import SwarmView
+from blockswarm.swarm.manifest import Manifest
+
+MEET_SOMEONE_SECONDS = 10.0
+"""How long a newcomer with addresses to try waits for the first connection before it goes on without one."""
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Everything a peer has before it takes a block. Made by `connect`; `Host.stop` ends it."""
+
+    host: Host
+    manifest: Manifest
+    directory: Directory
+    view: SwarmView
+    clock: SystemClock
+
+
+async def start_host(config: PeerConfig, identity: Identity, clock: SystemClock, emit: Emit) -> Host:
+    """Start listening, and wait a moment for the first of the known peers.
+
+    Raises
+    ------
+    DhtError
+        When the host cannot start: a taken port, a bad address, an identity that is running already.
+    """
+    known = KnownPeers(config.state_dir / "known_peers.json")
+    host = await Host.start(
+        identity,
+        listen=list(config.listen),
+        announce=list(config.announce),
+        initial_peers=list(config.peers),
+        known_peers=known,
+        clock=clock,
+    )
+    if config.peers or known.addrs():
+        loop = asyncio.get_running_loop()
+        end = loop.time() + MEET_SOMEONE_SECONDS
+        while not host.connected_peers() and loop.time() < end:  # noqa: ASYNC110 - the host offers no event for it
+            await asyncio.sleep(0.1)
+        if not host.connected_peers():
+            emit(_info("none of the known peers answers yet; going on, and trying again in the background"))
+    return host
+
+
+async def connect(host: Host, config: PeerConfig, clock: SystemClock, emit: Emit) -> Connection:
+    """Find the manifest, compare clocks, and become a member of the run on ``host``.
+
+    Raises
+    ------
+    BlockswarmError
+        For a manifest, a clock or a block number that cannot work.
+    """
+    manifest = await _find_manifest(host, config, emit)
+    joining.check_block(config.block, manifest)
+    joining.check_memory(manifest)
+    await joining.check_clock(host, clock, manifest.rounds.tolerance)
+    host.set_run(manifest.digest)
+    serve_manifest(host, manifest)
+    directory = Directory(host, manifest.run_id, clock, shards=manifest.limits.directory_shards)
+    return Connection(host, manifest, directory, SwarmView(directory, manifest, host.peer_id, clock), clock)
+
+
+async def _find_manifest(host: Host, config: PeerConfig, emit: Emit) -> Manifest:
+    if config.manifest is not None:
+        manifest = Manifest.load(config.manifest)
+        if config.run_id not in (None, manifest.run_id):
+            raise joining.JoinError(f"{config.manifest} is of {manifest.run_id}, not of --run {config.run_id}")
+    else:
+        cached = None if host.connected_peers() else joining.cached_manifest(config.state_dir, config.run_id)
+        manifest = cached or await joining.find_manifest(host, config.run_id, tell=lambda text: emit(_info(text)))
+    joining.cache_manifest(config.state_dir, manifest)
+    return manifest
+
+
+def _info(message: str) -> dict[str, Any]:
+    return {"event": "info", "message": message}

@@ -1,0 +1,237 @@
+"""Entering a swarm: its manifest from any peer, the clock against others', a block, and the newest state of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from blockswarm.clock import SystemClock
+from blockswarm.dht.errors import RpcError
+from blockswarm.dht.rpc import Reply
+from blockswarm.errors import BlockswarmError
+from blockswarm.files import write_atomically
+from blockswarm.peer.config import ConfigError
+from blockswarm.swarm.errors import ManifestError
+from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.manifest_fields import MAX_MANIFEST_BYTES
+from blockswarm.swarm.memory import memory_estimate
+from blockswarm.swarm.policy.placement import Replica, choose_block, join_delay, replicas_on_record, settle
+
+log = logging.getLogger(__name__)
+
+CALL_SECONDS = 5.0
+RETRY_SECONDS = 3.0
+"""Pause between two attempts to reach anyone who knows the run."""
+
+ANNOUNCE_SETTLES_SECONDS = 1.5
+"""Time for announcements of others who join at the same instant to reach the directory."""
+
+MOST_RECHECKS = 3
+"""A newcomer looks again after announcing at most this often."""
+
+
+class JoinError(BlockswarmError):
+    """The swarm cannot be joined as asked."""
+
+
+class Network(Protocol):
+    """The part of a host that joining needs."""
+
+    async def call(
+        self, peer_id: str, method: str, body: Mapping[str, Any], *, max_blob: int = ..., timeout: float
+    ) -> Reply:
+        """See `blockswarm.dht.host.Host.call`."""
+        ...
+
+    def connected_peers(self) -> list[str]:
+        """Peer ids with a live connection."""
+        ...
+
+    async def measure_offset(self, peers: Sequence[str]) -> float | None:
+        """Median clock offset against ``peers`` in seconds; ``None`` when nobody answered."""
+        ...
+
+
+@dataclass(frozen=True)
+class KnownRun:
+    """A run that some peer speaks of."""
+
+    run_id: str
+    digest: bytes
+    peer_id: str
+
+
+async def find_manifest(network: Network, run_id: str | None, *, tell: Callable[[str], None]) -> Manifest:
+    """Ask connected peers for runs and fetch the manifest of ours; tries on for as long as nobody answers.
+
+    Raises
+    ------
+    JoinError
+        When the peers know several runs and none was named.
+    """
+    while True:
+        runs: dict[str, list[KnownRun]] = {}
+        for peer_id in network.connected_peers():
+            for run in await _runs_of(network, peer_id):
+                runs.setdefault(run.run_id, []).append(run)
+        if run_id is None and len(runs) > 1:
+            raise JoinError(f"the peers know several runs: {', '.join(sorted(runs))}; choose one with --run")
+        wanted = run_id or next(iter(runs), None)
+        for run in runs.get(wanted or "", []):
+            manifest = await _fetch_manifest(network, run)
+            if manifest is not None:
+                return manifest
+        what = f"run {run_id}" if run_id else "any run"
+        tell(f"no reachable peer knows {what} yet; still trying")
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _runs_of(network: Network, peer_id: str) -> list[KnownRun]:
+    try:
+        reply = await network.call(peer_id, "hello", {}, timeout=CALL_SECONDS)
+    except RpcError as error:
+        log.debug("%s does not say hello: %s", peer_id, error)
+        return []
+    runs = reply.body.get("runs")
+    return [
+        KnownRun(entry["run_id"], entry["digest"], peer_id)
+        for entry in (runs[:16] if isinstance(runs, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("run_id"), str) and isinstance(entry.get("digest"), bytes)
+    ]
+
+
+async def _fetch_manifest(network: Network, run: KnownRun) -> Manifest | None:
+    try:
+        reply = await network.call(
+            run.peer_id, "manifest", {"run_id": run.run_id}, max_blob=MAX_MANIFEST_BYTES, timeout=CALL_SECONDS
+        )
+        manifest = Manifest.from_canonical(bytes(reply.blob), source=f"manifest from {run.peer_id}")
+    except (RpcError, ManifestError) as error:
+        log.warning("%s gave no usable manifest of %s: %s", run.peer_id, run.run_id, error)
+        return None
+    if manifest.run_id != run.run_id or manifest.digest != run.digest:
+        log.warning("%s gave a manifest that is not of %s", run.peer_id, run.run_id)
+        return None
+    return manifest
+
+
+def cached_manifest(folder: Path, run_id: str | None) -> Manifest | None:
+    """The manifest this state folder was used with, if it is the run asked for."""
+    path = folder / "swarm.toml"
+    if not path.exists():
+        return None
+    manifest = Manifest.load(path)
+    return manifest if run_id in (None, manifest.run_id) else None
+
+
+def cache_manifest(folder: Path, manifest: Manifest) -> None:
+    """Keep the manifest in the state folder, so that a restart needs nobody to know the run."""
+    path = folder / "swarm.toml"
+    text = manifest.to_toml()
+    if not path.exists() or path.read_text() != text:
+        write_atomically(path, text.encode())
+
+
+async def check_clock(network: Network, clock: SystemClock, tolerance: float) -> float:
+    """Measure this machine's clock against connected peers and correct small errors.
+
+    Returns
+    -------
+    float
+        The measured offset in seconds; 0 when there is nobody to compare with.
+
+    Raises
+    ------
+    JoinError
+        When the offset is beyond the manifest's tolerance: rounds would make no sense (CASES 20).
+    """
+    peers = network.connected_peers()[:8]
+    offset = await network.measure_offset(peers) if peers else None
+    if offset is None:
+        return 0.0
+    if abs(offset) > tolerance:
+        ahead = "behind" if offset > 0 else "ahead of"
+        raise JoinError(
+            f"this machine's clock is {abs(offset):.1f} s {ahead} the swarm's (at most {tolerance:g} s is allowed): "
+            "set the clock, for example with NTP, and join again"
+        )
+    clock.offset += offset
+    return offset
+
+
+def check_memory(manifest: Manifest) -> None:
+    """Raise `JoinError` with the numbers when a block does not fit into this machine's free memory (CASES 27)."""
+    estimate = memory_estimate(manifest)
+    available = psutil.virtual_memory().available
+    if estimate.total > available:
+        raise JoinError(
+            f"one block of {manifest.run_id} needs {estimate}, but only {available / 1e6:,.0f} MB of memory are free: "
+            "free some, or join a run with smaller blocks"
+        )
+
+
+def check_block(block: int | None, manifest: Manifest) -> None:
+    """Raise `ConfigError` when ``--block`` names one that the model does not have."""
+    if block is not None and block >= manifest.model.blocks:
+        raise ConfigError(f"--block {block}: {manifest.run_id} has blocks 0 to {manifest.model.blocks - 1}")
+
+
+async def choose(
+    manifest: Manifest,
+    own_id: str,
+    *,
+    records: Callable[[], Iterable[Any]],
+    refresh: Callable[[], Awaitable[None]],
+    announce: Callable[[int], Awaitable[None]],
+    now: Callable[[], float],
+    prefer: int | None,
+    rng: random.Random,
+) -> int:
+    """Choose the block that needs us most, announce it, and look again for others who did so at the same time.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The run.
+    own_id : str
+        This peer.
+    records, refresh : callable
+        Directory records of all blocks as last seen, and a new look at them.
+    announce : callable
+        Puts this peer's record for a block into the directory.
+    now : callable
+        Unix seconds.
+    rng : random.Random
+        Of the delays that keep newcomers apart.
+    prefer : int or None
+        Block of an earlier session whose checkpoint is here: taken unless another block is bare.
+    """
+    blocks = manifest.model.blocks
+
+    def replicas() -> list[Replica]:
+        return replicas_on_record(records(), now())
+
+    await asyncio.sleep(join_delay(rng))
+    await refresh()
+    held = {replica.block for replica in replicas() if replica.peer_id != own_id}
+    if prefer is not None and (prefer not in held or len(held) == blocks):
+        await announce(prefer)
+        return prefer
+    block = choose_block(blocks, replicas(), own_id=own_id)
+    await announce(block)
+    for _ in range(MOST_RECHECKS):
+        await asyncio.sleep(ANNOUNCE_SETTLES_SECONDS + join_delay(rng, 0.5))
+        await refresh()
+        better = settle(blocks, replicas(), own_id=own_id, own_block=block)
+        if better == block:
+            break
+        block = better
+        await announce(block)
+    return block

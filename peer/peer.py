@@ -1,0 +1,293 @@
+"""One volunteer, assembled: from the options to a running peer, and back down in under five seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable
+from typing import Any
+
+from blockswarm.clock import SystemClock
+from blockswarm.dht.host import Host
+from blockswarm.dht.identity import Identity
+from blockswarm.dht.records import BlockRecord
+from blockswarm.errors import BlockswarmError
+from blockswarm.model.corpus import open_corpus
+from blockswarm.peer import joining
+from blockswarm.peer.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
+from blockswarm.peer.config import PeerConfig
+from blockswarm.peer.connection import Connection, connect, start_host
+from blockswarm.peer.console import Console, log_to, open_console
+from blockswarm.peer.post import Post, obtain_states, take_post
+from blockswarm.peer.report import progress_record
+from blockswarm.peer.state_dir import claim_state_dir
+from blockswarm.peer.tasks import Supervisor
+from blockswarm.peer.trainer import Trainer
+from blockswarm.peer.transfer import StateFetcher
+from blockswarm.peer.view import LOOKUP_SECONDS, RECORD_SECONDS, SOFTWARE, Announcer
+from blockswarm.swarm.manifest import EMBEDDING
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_SECONDS = 30.0
+"""Least time between two checkpoints while running; one more is written on leaving."""
+
+GOODBYE_SECONDS = 1.0
+LAST_SAVE_SECONDS = 2.0
+MOST_PROGRESS_SECONDS = 600.0
+"""Longest life of a progress record; records that reach further into the future are refused."""
+
+
+async def run_volunteer(config: PeerConfig, stop: asyncio.Event) -> int:
+    """Run a volunteer until ``stop`` is set or its rounds are done; the exit code.
+
+    Raises
+    ------
+    BlockswarmError
+        When it cannot start, or cannot go on; one line for the user.
+    """
+    config.validate()
+    claim_state_dir(config.state_dir)
+    with open_console(json_log=config.json_log, quiet=config.quiet) as console, log_to(console):
+        peer = Peer(config, console)
+        try:
+            return await peer.run(stop)
+        finally:
+            await peer.close()
+
+
+class Peer:
+    """A volunteer's parts in the order they come to life: host, connection, post.
+
+    Parameters
+    ----------
+    config : PeerConfig
+        The options.
+    console : Console
+        Where events go.
+    """
+
+    def __init__(self, config: PeerConfig, console: Console) -> None:
+        self.config = config
+        self.console = console
+        self.clock = SystemClock()
+        self.identity = Identity.load_or_create(config.identity or config.state_dir / "identity.key")
+        self.checkpoints = CheckpointFolder(config.state_dir)
+        self.supervisor = Supervisor(self._task_failed)
+        self.state = "JOINING"
+        self.block: int | None = config.block
+        self.host: Host | None = None
+        self.connection: Connection | None = None
+        self.announcer: Announcer | None = None
+        self.post: Post | None = None
+        self._checkpoint_due = asyncio.Event()
+
+    def _task_failed(self, name: str, error: BaseException) -> None:
+        self.console.emit({"event": "warning", "message": f"{name}: {error}"})
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Join, train and serve until told to stop, the rounds are done, or something essential ends."""
+        try:
+            await _first_of(self._live(), stop.wait())
+        except BlockswarmError as error:
+            self.console.emit({"event": "stopped", "reason": str(error)})
+            raise
+        self.console.emit({"event": "stopped", "reason": "" if stop.is_set() else "all rounds are done"})
+        return 0
+
+    async def _live(self) -> None:
+        self.host = host = await start_host(self.config, self.identity, self.clock, self.console.emit)
+        host.describe = self._describe
+        connection = await connect(host, self.config, self.clock, self.console.emit)
+        manifest = connection.manifest
+        corpus = await asyncio.to_thread(
+            open_corpus, self.config.data or manifest.data.name, context=manifest.model.context
+        )
+        self.connection = connection
+        self.announcer = Announcer(connection.directory, self._record, self.clock)
+        resumed = await self._resume(connection)
+        self.block = block = await self._choose_block(connection, self.announcer, resumed)
+        if resumed is not None and resumed.block.subject != block:
+            resumed = None
+        fetcher = StateFetcher(host.call, manifest)
+        store = await obtain_states(connection, block, resumed, fetcher, self.console.emit)
+        self.post = post = take_post(
+            connection,
+            self.identity,
+            self.config,
+            corpus,
+            store,
+            resumed,
+            fetcher,
+            block=block,
+            emit=self._round_event,
+            committed=self._committed,
+        )
+        self.state = "TRAINING"
+        self.console.emit(
+            {
+                "event": "ready",
+                "peer_id": host.peer_id,
+                "addrs": host.addresses(),
+                "block": block,
+                "run_id": manifest.run_id,
+            }
+        )
+        self.supervisor.forever("looking for other peers", connection.view.keep_fresh)
+        self.supervisor.forever("announcing", self.announcer.keep_announced)
+        self.supervisor.forever("saving checkpoints", self._keep_saving)
+        await _first_of(post.volunteer.run(self.config.rounds), _daemon_died(host), _trainer_failed(post.trainer))
+
+    async def _resume(self, connection: Connection) -> Checkpoint | None:
+        found = await asyncio.to_thread(self.checkpoints.load_newest, connection.manifest)
+        for reason in found.skipped:
+            self.console.emit({"event": "warning", "message": f"a checkpoint was passed over: {reason}"})
+        checkpoint = found.checkpoint
+        if checkpoint is not None and self.config.block not in (None, checkpoint.block.subject):
+            message = f"the checkpoint here is of block {checkpoint.block.subject}, so it is not used"
+            self.console.emit({"event": "info", "message": message})
+            return None
+        return checkpoint
+
+    async def _choose_block(self, connection: Connection, announcer: Announcer, resumed: Checkpoint | None) -> int:
+        async def announce(block: int) -> None:
+            self.block = block
+            await announcer.announce()
+
+        if self.config.block is not None:
+            await asyncio.gather(connection.view.refresh(), announcer.announce())
+            return self.config.block
+        return await joining.choose(
+            connection.manifest,
+            self.identity.peer_id,
+            records=connection.view.records,
+            refresh=connection.view.refresh,
+            announce=announce,
+            now=self.clock.now,
+            prefer=resumed.block.subject if resumed else None,
+            rng=random.Random(self.identity.peer_id),
+        )
+
+    # -- what others learn of us -----------------------------------------------------------------------------------
+
+    def _describe(self) -> dict[str, Any]:
+        manifest = self.connection.manifest if self.connection else None
+        head = self.post.store.head(self.post.block) if self.post else None
+        return {
+            "runs": [{"run_id": manifest.run_id, "digest": manifest.digest}] if manifest else [],
+            "block": self.block,
+            "state": self.state,
+            "round": head.round if head else None,
+        }
+
+    def _record(self, issued: float, expires: float) -> BlockRecord:
+        if self.connection is None or self.block is None:
+            raise BlockswarmError("there is nothing to announce before a block is chosen")
+        host, post = self.connection.host, self.post
+        head = post.store.head(post.block) if post else None
+        embedding = post.store.head(EMBEDDING) if post else None
+        return BlockRecord(
+            run_id=self.connection.manifest.run_id,
+            block=self.block,
+            peer_id=host.peer_id,
+            state=self.state,
+            round=head.round if head else 0,
+            digest=head.digest if head else b"",
+            embedding_digest=embedding.digest if embedding else b"",
+            samples_per_second=post.volunteer.samples_per_second if post else 0.0,
+            serving_rps=post.serving.requests_per_second if post else 0.0,
+            addrs=tuple(host.addresses()),
+            relayed=host.relayed,
+            software=SOFTWARE,
+            issued=issued,
+            expires=expires,
+        )
+
+    def _committed(self) -> None:
+        if self.announcer is not None:
+            self.announcer.changed()
+        self._checkpoint_due.set()
+
+    def _round_event(self, event: dict[str, Any]) -> None:
+        self.console.emit(event)
+        if event["event"] == "round" and self.connection is not None:
+            self.supervisor.once("publishing progress", self._publish(self.connection, event))
+
+    async def _publish(self, connection: Connection, event: dict[str, Any]) -> None:
+        now = self.clock.now()
+        life = min(MOST_PROGRESS_SECONDS, max(RECORD_SECONDS, 3 * connection.manifest.rounds.seconds))
+        record = progress_record(
+            event, run_id=connection.manifest.run_id, peer_id=self.identity.peer_id, issued=now, expires=now + life
+        )
+        async with asyncio.timeout(LOOKUP_SECONDS):
+            await connection.directory.announce_progress(record)
+
+    # -- keeping and leaving ---------------------------------------------------------------------------------------
+
+    async def _keep_saving(self) -> None:
+        while True:
+            await self._checkpoint_due.wait()
+            self._checkpoint_due.clear()
+            try:
+                await self._save()
+            except CheckpointError as error:  # a full disk must not stop the training
+                self.console.emit({"event": "error", "message": str(error)})
+            await asyncio.sleep(CHECKPOINT_SECONDS)
+
+    async def _save(self) -> None:
+        if self.post is not None and self.connection is not None:
+            checkpoint = await self.post.checkpoint()
+            await asyncio.to_thread(self.checkpoints.save, checkpoint, self.connection.manifest)
+
+    async def close(self) -> None:
+        """Say goodbye, save, and end every part; whatever hangs is given up in time."""
+        await self.supervisor.stop()
+        if self.post is not None:
+            await self.post.volunteer.stop()
+        self.state = "OFFLINE"
+        await asyncio.gather(self._say_goodbye(), self._save_last())
+        if self.post is not None:
+            await self.post.trainer.stop()
+        if self.host is not None:
+            await self.host.stop()
+
+    async def _say_goodbye(self) -> None:
+        if self.announcer is not None and self.block is not None:
+            await self.announcer.goodbye(GOODBYE_SECONDS)
+
+    async def _save_last(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_SAVE_SECONDS):
+                await self._save()
+        except (BlockswarmError, TimeoutError) as error:
+            self.console.emit({"event": "error", "message": f"the last checkpoint was not written: {error}"})
+
+
+async def _first_of(*works: Awaitable[Any]) -> None:
+    """Run several works until the first one ends; its error, if any, is raised, the others are cancelled."""
+    tasks = {asyncio.ensure_future(work) for work in works}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=1.0)
+
+
+async def _daemon_died(host: Host) -> None:
+    reason = await asyncio.shield(host.daemon_died)
+    raise BlockswarmError(f"the p2p host ended: {reason}")
+
+
+async def _trainer_failed(trainer: Trainer) -> None:
+    try:
+        await asyncio.shield(trainer.failed)
+    except BlockswarmError:
+        raise
+    except Exception as error:
+        raise BlockswarmError(f"training failed: {error}") from error

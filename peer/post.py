@@ -1,0 +1,207 @@
+"""A volunteer's post: one block, its states, the thread that trains it, and what it serves to others."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from blockswarm.dht.identity import Identity
+from blockswarm.model.corpus import Corpus, batches, heldout_windows
+from blockswarm.peer.checkpoint import Checkpoint
+from blockswarm.peer.config import PeerConfig
+from blockswarm.peer.connection import Connection, Emit
+from blockswarm.peer.desk import Desk
+from blockswarm.peer.download import TransferError
+from blockswarm.peer.exchange import Head
+from blockswarm.peer.serving import ServingDesk, serve_states
+from blockswarm.peer.states import State, StateStore
+from blockswarm.peer.trainer import Trainer
+from blockswarm.peer.transfer import StateFetcher
+from blockswarm.peer.volunteer import Volunteer
+from blockswarm.swarm.manifest import EMBEDDING, Manifest
+
+if TYPE_CHECKING:
+    from blockswarm.model.learner import BlockLearner
+
+FETCH_SECONDS = 600.0
+"""Bound of one attempt to fetch a state; the next one resumes where it stopped."""
+
+HELDOUT_WINDOWS = 8
+"""Held-out sequences a volunteer measures its block on after every round; a client measures in full."""
+
+
+@dataclass(frozen=True)
+class Post:
+    """A manned block. Made by `take_post`."""
+
+    block: int
+    store: StateStore
+    trainer: Trainer
+    volunteer: Volunteer
+    serving: ServingDesk
+
+    async def checkpoint(self) -> Checkpoint:
+        """Everything needed to go on from here later."""
+        theta, embedding = await self.trainer.run(lambda learner: learner.read())
+        return Checkpoint(
+            block=self.volunteer.head(self.block),
+            embedding=self.volunteer.head(EMBEDDING),
+            theta=theta,
+            live_embedding=embedding,
+            pending={subject: ledger.pending for subject, ledger in self.volunteer.ledgers.items()},
+        )
+
+
+async def obtain_states(
+    connection: Connection, block: int, resumed: Checkpoint | None, fetcher: StateFetcher, emit: Emit
+) -> StateStore:
+    """The newest states of the block and the embedding: from others, else from the checkpoint, else the genesis."""
+    store = StateStore(connection.clock)
+    for subject in (block, EMBEDDING):
+        if resumed is not None:
+            own = resumed.embedding if subject == EMBEDDING else resumed.block
+        else:
+            own = await asyncio.to_thread(State.genesis, connection.manifest, subject)
+        store.commit(own)
+        newer = await _newer_state(connection, subject, own, fetcher, emit)
+        if newer is not None:
+            store.commit(newer)
+    return store
+
+
+async def _newer_state(
+    connection: Connection, subject: int, own: State, fetcher: StateFetcher, emit: Emit
+) -> State | None:
+    holders = connection.view.holders(subject)
+    if not holders:
+        return None
+    begin = connection.clock.now()
+    try:
+        offers, _ = await fetcher.offers(subject, holders)
+        if not any(offer.head.samples > own.samples for offer in offers):
+            return None
+        state = await fetcher.fetch(subject, holders, seconds=FETCH_SECONDS)
+    except TransferError as error:
+        emit({"event": "warning", "message": str(error)})
+        return None
+    seconds = connection.clock.now() - begin
+    emit(
+        {
+            "event": "state",
+            "subject": subject,
+            "round": state.round,
+            "digest": state.digest.hex(),
+            "samples": state.samples,
+            "seconds": seconds,
+        }
+    )
+    return state
+
+
+def take_post(
+    connection: Connection,
+    identity: Identity,
+    config: PeerConfig,
+    corpus: Corpus,
+    store: StateStore,
+    resumed: Checkpoint | None,
+    fetcher: StateFetcher,
+    *,
+    block: int,
+    emit: Emit,
+    committed: Callable[[], None],
+) -> Post:
+    """Start the training thread on the states in ``store`` and offer the block to others."""
+    host, manifest = connection.host, connection.manifest
+    steps = manifest.rounds.local_steps
+    trainer = Trainer(
+        _learner_maker(manifest, corpus, block, store, resumed, config, batch_seed(config.seed, host.peer_id)),
+        local_steps=None if isinstance(steps, str) else steps,
+        on_first_step=lambda: emit({"event": "training", "block": block}),
+    )
+    trainer.start()
+    desk = Desk(host.peer_id, manifest, connection.clock, store.head)
+    desk.register(host)
+    serve_states(host, store)
+    serving = ServingDesk(manifest, store, lambda work: trainer.run(lambda _: work()), connection.clock, block=block)
+    serving.register(host)
+
+    async def fetch(subject: int, ahead: list[Head]) -> State:
+        holders = dict.fromkeys([*(head.peer_id for head in ahead), *connection.view.holders(subject)])
+        return await fetcher.fetch(subject, holders, seconds=FETCH_SECONDS)
+
+    volunteer = Volunteer(
+        block=block,
+        manifest=manifest,
+        identity=identity,
+        clock=connection.clock,
+        caller=host,
+        desk=desk,
+        store=store,
+        trainer=trainer,
+        view=connection.view,
+        fetch=fetch,
+        emit=emit,
+        committed=committed,
+        heldout=heldout_windows(corpus, manifest.model.context, HELDOUT_WINDOWS),
+    )
+    if resumed is not None:
+        for state in (resumed.block, resumed.embedding):
+            if store.head(state.subject) is state:  # else the pending work was on a state that others have left behind
+                volunteer.ledgers[state.subject].pending = resumed.pending.get(state.subject, 0.0)
+    return Post(block, store, trainer, volunteer, serving)
+
+
+def batch_seed(chosen: int | None, peer_id: str) -> int:
+    """The seed of a volunteer's batches and noise: the chosen one, else its own from its peer id."""
+    return chosen if chosen is not None else int.from_bytes(hashlib.sha256(peer_id.encode()).digest()[:6], "big")
+
+
+def _learner_maker(
+    manifest: Manifest,
+    corpus: Corpus,
+    block: int,
+    store: StateStore,
+    resumed: Checkpoint | None,
+    config: PeerConfig,
+    seed: int,
+) -> Callable[[], BlockLearner]:
+    def head(subject: int) -> State:
+        state = store.head(subject)
+        if state is None:
+            raise LookupError(f"no state of subject {subject}")
+        return state
+
+    def start_values(subject: int) -> npt.NDArray[np.float32]:
+        """The live weights of the checkpoint if they belong to the newest state, else that state."""
+        state = head(subject)
+        if resumed is not None and state is resumed.block:
+            return resumed.theta
+        if resumed is not None and state is resumed.embedding:
+            return resumed.live_embedding
+        return state.values
+
+    def make() -> BlockLearner:
+        from blockswarm.model.learner import BlockLearner  # torch: seconds to import, and not needed to join
+
+        learner = BlockLearner(
+            manifest.model,
+            manifest.recipe,
+            block,
+            start_values(block),
+            start_values(EMBEDDING),
+            batches=batches(corpus, seed, manifest.recipe.batch, manifest.model.context),
+            seed=seed,
+            device=config.device,
+            threads=config.threads,
+        )
+        learner.set_certified(head(block).samples)
+        return learner
+
+    return make

@@ -1,0 +1,169 @@
+"""A network in memory, for tests of the round's logic: real desks, books and drivers; only the wire is simulated.
+
+Bodies go through msgpack as on the real wire. A test can cut a peer off at a chosen message, or alter what it sends.
+Rounds over the real network stand in ``tests/integration``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from blockswarm.clock import SystemClock
+from blockswarm.dht.errors import RpcError, RpcRefused
+from blockswarm.dht.identity import Identity
+from blockswarm.dht.rpc import Reply, Request
+from blockswarm.model.config import ModelConfig
+from blockswarm.peer.desk import Desk
+from blockswarm.peer.exchange import Exchange
+from blockswarm.peer.round import RoundResult, run_round
+from blockswarm.peer.states import State
+from blockswarm.swarm.manifest import Manifest, create_manifest
+from blockswarm.swarm.policy.phases import next_round_to_join
+
+SMALLEST = ModelConfig(kind="mlp", dim=16, blocks=3, layers=1, heads=1, context=16)
+PHASES = {"meet": 0.4, "scatter": 0.3, "decide": 0.3, "gather": 0.3, "commit": 0.4}
+
+
+def quick_manifest(**choices: Any) -> Manifest:
+    """A run of very small blocks whose rounds take two seconds, the phases 1.7 of them."""
+    return create_manifest(
+        name="wires",
+        now=time.time(),
+        size=SMALLEST,
+        round_seconds=2.0,
+        phases=PHASES,
+        compression="fp16",
+        seed=1,
+        **choices,
+    )
+
+
+@dataclass
+class Replica:
+    """One peer of the network in memory."""
+
+    identity: Identity
+    desk: Desk
+    state: State
+    methods: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    silent: bool = False
+    """Hears and says nothing, as a stopped or killed process."""
+    alter: Callable[[str, dict[str, Any], bytes], tuple[dict[str, Any], bytes]] | None = None
+    silent_from: str | None = None
+    """The method at whose first sending this peer falls silent."""
+
+    def head(self, subject: int) -> State | None:
+        return self.state if subject == self.state.subject else None
+
+    def register(
+        self, method: str, handler: Any, *, max_blob: Any = 0, run_bound: bool = True, timeout: float = 30.0
+    ) -> None:
+        self.methods[method] = (handler, max_blob)
+
+
+class Wires:
+    """Delivers calls between replicas."""
+
+    def __init__(self, manifest: Manifest, count: int, *, subject: int = 0) -> None:
+        self.manifest = manifest
+        self.subject = subject
+        self.clock = SystemClock()
+        genesis = State.genesis(manifest, subject)
+        self.replicas: dict[str, Replica] = {}
+        for _ in range(count):
+            identity = Identity.ephemeral()
+            replica = Replica(identity, None, genesis)  # type: ignore[arg-type]  # set on the next line
+            replica.desk = Desk(identity.peer_id, manifest, self.clock, replica.head)
+            replica.desk.register(replica)
+            self.replicas[identity.peer_id] = replica
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self.replicas)
+
+    def __getitem__(self, index: int) -> Replica:
+        return list(self.replicas.values())[index]
+
+    async def deliver(
+        self, sender: Replica, target_id: str, method: str, body: Any, blob: bytes, timeout: float
+    ) -> Reply:
+        if sender.silent_from == method:
+            sender.silent = True
+        target = self.replicas[target_id]
+        body = dict(body)
+        if sender.alter is not None:
+            body, blob = sender.alter(method, body, bytes(blob))
+        await asyncio.sleep(0)
+        if sender.silent or target.silent:
+            await asyncio.sleep(timeout)
+            raise RpcError("timeout", f"no answer in {timeout:.1f} s")
+        handler, max_blob = target.methods[method]
+        body = msgpack.unpackb(msgpack.packb(body))
+        peer_id = sender.identity.peer_id
+        try:
+            limit = max_blob(peer_id, body, len(blob)) if callable(max_blob) else max_blob
+            if len(blob) > limit:
+                raise RpcRefused("too-large", f"{len(blob)} bytes, at most {limit}")
+            reply = await handler(Request(peer_id=peer_id, method=method, body=body, blob=blob))
+        except RpcRefused as error:
+            raise RpcError(error.code, error.text, error.detail) from None
+        if target.silent:
+            raise RpcError("timeout", "no answer")
+        return Reply(msgpack.unpackb(msgpack.packb(dict(reply.body))), bytes(reply.blob))
+
+    def caller(self, replica: Replica) -> Any:
+        wires = self
+
+        class Caller:
+            async def call(
+                self, peer_id: str, method: str, body: Any, *, blob: Any = b"", max_blob: int = 0, timeout: float = 5
+            ) -> Reply:
+                return await wires.deliver(replica, peer_id, method, body, blob, timeout)
+
+        return Caller()
+
+    def exchange(self, replica: Replica, round_number: int, delta: np.ndarray, samples: int) -> Exchange:
+        """A replica's part in a round with the given update."""
+        own = replica.identity.peer_id
+        return Exchange(
+            caller=self.caller(replica),
+            identity=replica.identity,
+            manifest=self.manifest,
+            clock=self.clock,
+            book=replica.desk.book(self.subject, round_number),
+            times=replica.desk.times(round_number),
+            parent=replica.state,
+            delta=delta,
+            samples=samples,
+            replicas=tuple(peer_id for peer_id in self.ids if peer_id != own),
+        )
+
+    def next_round(self) -> int:
+        """The first round everyone can still take part in from its beginning."""
+        rounds = self.manifest.rounds
+        return next_round_to_join(self.clock.now(), self.manifest.genesis_time, rounds.seconds, rounds.lengths)
+
+    async def round(
+        self, deltas: list[np.ndarray], samples: list[int] | None = None, *, number: int | None = None
+    ) -> list[RoundResult]:
+        """One round of all replicas, each with its own update; those who fall silent still return."""
+        if number is None:
+            number = self.next_round()
+        exchanges = [
+            self.exchange(replica, number, delta, count)
+            for replica, delta, count in zip(self.replicas.values(), deltas, samples or [16] * len(deltas), strict=True)
+        ]
+        await self.clock.sleep_until(exchanges[0].times.train_end)
+        results = await asyncio.gather(*(run_round(exchange) for exchange in exchanges))
+        for replica, exchange, result in zip(self.replicas.values(), exchanges, results, strict=True):
+            await exchange.finish()
+            if result.state is not None:
+                replica.state = result.state
+        return results
