@@ -155,6 +155,21 @@ def reachability_warning(addrs: Sequence[str]) -> str | None:
     )
 
 
+def best(addrs: Iterable[str], peer_id: str, most: int) -> list[str]:
+    """Full multiaddrs of ``peer_id`` made of ``addrs`` (without ``/p2p``): the usable ones, public ones first.
+
+    To others, a loopback address is their own machine: it only counts when there is nothing else.
+    """
+    usable = []
+    for addr in addrs:
+        try:
+            usable.append(parse(f"{addr}/p2p/{peer_id}").text)
+        except AddressError:
+            continue
+    elsewhere = [addr for addr in dict.fromkeys(usable) if not is_loopback(addr)]
+    return sorted(elsewhere or usable, key=lambda addr: (is_relayed(addr), is_private(addr)))[:most]
+
+
 def check_listen(addrs: Iterable[str]) -> list[str]:
     """Addresses to listen on, checked.
 

@@ -48,6 +48,7 @@ class _Builtin:
     async def hello(self, request: Request) -> Reply:
         """``{"addrs"?: own addresses}`` → who this peer is, its time in Unix seconds, and what it works on."""
         host = self._host
+        host.met(request.peer_id)
         addrs = request.body.get("addrs")
         if isinstance(addrs, list):
             # The caller's identity is proven, its addresses are only tried when it is to be called.

@@ -41,6 +41,8 @@ if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
 _MAX_LINE = 4096
+_GREETING = ("Control socket:", "Peer ID:", "Peer Addrs:", "/")
+"""How the lines begin that p2pd prints when all is well."""
 TERMINATE_SECONDS = 1.0
 """How long a daemon may take to end by itself before it is killed; it normally needs a few milliseconds."""
 
@@ -215,9 +217,10 @@ class Daemon:
                 line = raw[:_MAX_LINE].decode(errors="replace").strip()
                 if not line:
                     continue
-                self._lines.append(line)
                 logger.debug("p2pd: %s", line)
-                if line.startswith("Peer ID:") and not self._ready.done():
+                if not line.startswith(_GREETING):
+                    self._lines.append(line)
+                elif line.startswith("Peer ID:") and not self._ready.done():
                     self._ready.set_result(None)
         if rest:
             self._lines.append(rest.decode(errors="replace").strip())

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,24 +12,23 @@ from blockswarm.clock import Clock
 from blockswarm.dht import addresses, frames, kademlia
 from blockswarm.dht.address_book import AddressBook
 from blockswarm.dht.builtin import register_builtin_methods
+from blockswarm.dht.calls import Caller
+from blockswarm.dht.clock_offset import measure_offset
 from blockswarm.dht.control import Control, ControlError, StreamServer
 from blockswarm.dht.daemon import Daemon
 from blockswarm.dht.dialing import dial
-from blockswarm.dht.errors import AddressError, FrameError, HostError, IdentityError, RpcError
+from blockswarm.dht.errors import HostError, IdentityError
 from blockswarm.dht.identity import Identity, IdentityLock
 from blockswarm.dht.identity_check import running_elsewhere
 from blockswarm.dht.keeper import Keeper
 from blockswarm.dht.known_peers import KnownPeers
-from blockswarm.dht.rpc import Blob, BlobLimit, Handler, Reply, RpcServer, Traffic, call_on_stream
+from blockswarm.dht.rpc import Blob, BlobLimit, Handler, Reply, RpcServer, Traffic
 from blockswarm.dht.validator import SignedRecordValidator
 
 logger = logging.getLogger(__name__)
 
-MAX_CALLS_OUT = 64
-"""Streams this peer opens at once; with several hundred, p2pd has been seen to lose data."""
 DIAL_SECONDS = 5.0
-PATH_FRESH_SECONDS = 5.0
-"""So long after a successful call the connection is taken for granted."""
+MAX_ADDRS = 8
 STOP_SECONDS = 0.5
 """For each part that is asked to end by itself."""
 
@@ -82,8 +79,8 @@ class Host:
         self._server = RpcServer(self.traffic)
         self._streams: StreamServer | None = None
         self._keeper: Keeper | None = None
-        self._calls_out = asyncio.Semaphore(MAX_CALLS_OUT)
-        self._fresh: dict[str, float] = {}
+        self._caller = Caller(self.control, self.book, self.traffic)
+        self._watch: asyncio.Task[None] | None = None
         self._stopping = False
 
     @classmethod
@@ -192,8 +189,7 @@ class Host:
             self.warnings.append(warning)
             logger.warning("%s", warning)
         self._p2p = await kademlia.attach(self._daemon)
-        # Without this reader the DHT would wait for answers for ever.
-        self._p2p._client.control._read_task.add_done_callback(lambda _: self.fail("the connection to p2pd broke"))
+        self._watch = asyncio.create_task(self._watch_connection())
         self.node = await kademlia.create_node(self._p2p, SignedRecordValidator(self.clock), self.peer_id)
         self.set_run(run_digest)
         register_builtin_methods(self)
@@ -229,6 +225,11 @@ class Host:
     def connected_peers(self) -> list[str]:
         """Peer ids connected when last looked (every few seconds)."""
         return sorted(self._keeper.connected) if self._keeper else []
+
+    def met(self, peer_id: str) -> None:
+        """A call came in: its sender is connected, without waiting for the next look."""
+        if self._keeper is not None:
+            self._keeper.connected.add(peer_id)
 
     def learn(self, peer_id: str, addrs: Sequence[str]) -> None:
         """Note the addresses of a peer, so that it can be called."""
@@ -294,29 +295,7 @@ class Host:
         RpcError
             See its codes; nothing else is raised for what happens on the network.
         """
-        request = frames.encode_request(method, body, run=self._server.run_digest, blob_length=memoryview(blob).nbytes)
-        deadline = asyncio.timeout(timeout)
-        try:
-            async with deadline, self._calls_out:
-                await self._ensure_path(peer_id, timeout)
-                async with self.control.open_stream(peer_id, frames.PROTOCOL_ID) as (reader, writer):
-                    reply = await call_on_stream(reader, writer, request, blob, max_blob, self.traffic)
-                self._note_fresh(peer_id)
-                return reply
-        except RpcError:
-            raise
-        except TimeoutError:
-            self._fresh.pop(peer_id, None)
-            raise RpcError("timeout", f"{method} of {peer_id} brought no answer within {timeout:g} s") from None
-        except FrameError as error:
-            raise RpcError("protocol", f"{peer_id} answered {method} with nonsense: {error}") from None
-        except ControlError as error:
-            self._fresh.pop(peer_id, None)
-            code = "protocol" if "speak" in str(error) else "unreachable"
-            raise RpcError(code, f"{peer_id}: {error}") from None
-        except (OSError, EOFError):
-            self._fresh.pop(peer_id, None)
-            raise RpcError("unreachable", f"the connection to {peer_id} broke during {method}") from None
+        return await self._caller.call(peer_id, method, body, blob, max_blob, timeout, run=self._server.run_digest)
 
     async def connect(self, addr: str, timeout: float = DIAL_SECONDS) -> None:
         """Connect to a peer by its full multiaddr and enter each other's routing tables.
@@ -333,8 +312,8 @@ class Host:
             await dial(self.control, peer_id, [addr], timeout)
         except ControlError as error:
             raise HostError(f"{addr}: {error}") from None
-        self.book.learn(peer_id, [addr])
-        self._note_fresh(peer_id)
+        self.book.learn(peer_id, dict.fromkeys([addr, *self.book.addrs(peer_id)]))
+        self._caller.reached(peer_id)
         if self._keeper is not None:
             await self._keeper.introduce(peer_id)
 
@@ -356,24 +335,7 @@ class Host:
         float or None
             To be added to our clock; None when no peer answered.
         """
-        measured = await asyncio.gather(*(self._offset_to(peer, timeout) for peer in peers[:16]))
-        offsets = sorted(offset for offset in measured if offset is not None)
-        if not offsets:
-            return None
-        middle = len(offsets) // 2
-        return offsets[middle] if len(offsets) % 2 else (offsets[middle - 1] + offsets[middle]) / 2
-
-    async def _offset_to(self, peer_id: str, timeout: float) -> float | None:
-        best: tuple[float, float] | None = None
-        with contextlib.suppress(RpcError):
-            for _ in range(3):
-                sent, tick = self.clock.now(), time.monotonic()
-                reply = await self.call(peer_id, "hello", {}, timeout=timeout)
-                trip = time.monotonic() - tick
-                theirs = reply.body.get("time")
-                if type(theirs) is float and (best is None or trip < best[0]):
-                    best = trip, theirs - (sent + trip / 2)
-        return best[1] if best else None
+        return await measure_offset(self, peers, timeout)
 
     def fail(self, reason: str) -> None:
         """This host cannot go on: tell whoever watches `daemon_died`."""
@@ -393,6 +355,8 @@ class Host:
                 await _within(STOP_SECONDS, self.node.shutdown())
             if self._p2p is not None:
                 await _within(STOP_SECONDS, self._p2p.shutdown())
+            if self._watch is not None:
+                self._watch.cancel()
         finally:
             await self._daemon.stop()
             self._lock.release()
@@ -403,15 +367,7 @@ class Host:
             found = self._announce
         else:
             _, found = await self.control.identify()
-        usable = []
-        for addr in found:
-            with contextlib.suppress(AddressError):
-                usable.append(addresses.parse(f"{addr}/p2p/{self.peer_id}").text)
-        elsewhere = [addr for addr in usable if not addresses.is_loopback(addr)]
-        # To others, our loopback address is their own machine; it only counts when there is nothing else.
-        self._addresses = sorted(elsewhere or usable, key=lambda a: (addresses.is_relayed(a), addresses.is_private(a)))[
-            :8
-        ]
+        self._addresses = addresses.best(found, self.peer_id, MAX_ADDRS)
 
     def _check_listening(self, listen: Sequence[str]) -> None:
         if self._announce:
@@ -422,26 +378,14 @@ class Host:
             if address.port and (address.transport, address.port) not in ports:
                 raise HostError(f"p2pd does not listen on {addr}; choose another --listen address")
 
-    async def _ensure_path(self, peer_id: str, timeout: float) -> None:
-        """Dial a learned peer unless it answered a moment ago; with nothing learned the daemon finds its own way."""
-        now = time.monotonic()
-        if self._fresh.get(peer_id, 0.0) + PATH_FRESH_SECONDS > now:
-            return
-        addrs = self.book.addrs(peer_id)
-        if not addrs or peer_id in await self.control.list_peers():
-            return
-        try:
-            await dial(self.control, peer_id, addrs, min(DIAL_SECONDS, timeout))
-        except ControlError:
-            self.book.failed(peer_id, now)
-            raise
-        self.book.succeeded(peer_id)
-
-    def _note_fresh(self, peer_id: str) -> None:
-        self._fresh.pop(peer_id, None)
-        self._fresh[peer_id] = time.monotonic()
-        if len(self._fresh) > 1024:
-            del self._fresh[next(iter(self._fresh))]
+    async def _watch_connection(self) -> None:
+        """Without hivemind's reader of p2pd's answers, the DHT would wait for ever: then this host is at its end."""
+        control = self._p2p._client.control
+        await asyncio.wait([control._read_task, control._write_task], return_when=asyncio.FIRST_COMPLETED)
+        # The usual reason is that p2pd ended; that is then the better message.
+        await asyncio.wait([self._daemon.died], timeout=1.0)
+        self.fail("the connection to p2pd broke")
+        await asyncio.gather(control._read_task, control._write_task, return_exceptions=True)
 
 
 async def _within(seconds: float, awaitable: Any) -> None:

@@ -36,6 +36,7 @@ STRANGERS_AT_ONCE = 2
 ALONE_AT_ONCE = 8
 UPKEEP_SECONDS = 60.0
 GREETINGS_AT_ONCE = 8
+GREETING_ATTEMPTS = 3
 MAX_CONNECTED = 64
 """With so many connections nobody needs to look for more."""
 
@@ -63,7 +64,8 @@ class Keeper:
             host.book.learn(peer_id, [*host.book.addrs(peer_id), addr])
         for peer_id, addrs in self._initial.items():
             host.book.learn(peer_id, addrs)
-        self._greeted: set[str] = set()
+        self._attempts: dict[str, int] = {}
+        self._greeting: set[str] = set()
         self._greetings = asyncio.Semaphore(GREETINGS_AT_ONCE)
         self._reasons: dict[str, str] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -86,19 +88,30 @@ class Keeper:
 
     async def introduce(self, peer_id: str) -> None:
         """Greet a connected peer: exchange addresses, enter each other's routing tables. Never raises."""
-        self._greeted.add(peer_id)
+        if peer_id in self._greeting:
+            return
+        self._greeting.add(peer_id)
+        try:
+            await self._greet(peer_id)
+        finally:
+            self._greeting.discard(peer_id)
+
+    async def _greet(self, peer_id: str) -> None:
         host = self._host
+        self._attempts[peer_id] = self._attempts.get(peer_id, 0) + 1
         async with self._greetings:
             try:
                 reply = await host.call(peer_id, "hello", {"addrs": host.addresses()}, timeout=5.0)
             except RpcError as error:
-                if error.code == "protocol":
-                    self._say(peer_id, str(error))
+                # A light client answers no calls, and need not; a version that differs, the user should know.
+                if error.code == "protocol" or peer_id in self._initial:
+                    self._say(peer_id, f"peer {peer_id}: {error.text}")
                 return
             if not await host.ping(peer_id):
-                # A client without a DHT node of its own.
                 return
-            self._check_instance(peer_id, reply.body)
+            self._attempts[peer_id] = GREETING_ATTEMPTS
+            if reply.body.get("peer_id") != peer_id:
+                self._say(peer_id, f"peer {peer_id} calls itself {str(reply.body.get('peer_id'))[:60]!r}")
             await self._ask_for_peers(peer_id)
         if self._known is not None and (addrs := host.book.addrs(peer_id)):
             self._known.remember(addrs)
@@ -132,10 +145,10 @@ class Keeper:
 
     async def _look(self) -> None:
         self.connected = set(await self._host.control.list_peers())
-        self._greeted &= self.connected
-        for peer_id in self.connected - self._greeted:
-            self._greeted.add(peer_id)
-            self._spawn(self.introduce(peer_id))
+        self._attempts = {peer: tries for peer, tries in self._attempts.items() if peer in self.connected}
+        for peer_id in self.connected - self._greeting:
+            if self._attempts.get(peer_id, 0) < GREETING_ATTEMPTS:
+                self._spawn(self.introduce(peer_id))
 
     async def _keep(self, peer_id: str, addrs: list[str]) -> None:
         """Stay connected to one initial peer."""
@@ -190,10 +203,6 @@ class Keeper:
                 reply = await host.call(asked, "whois", {"peer_id": host.peer_id}, timeout=5.0)
                 if reply.body.get("live") is True:
                     self._check_twin(reply.body)
-
-    def _check_instance(self, peer_id: str, hello: dict[str, Any]) -> None:
-        if hello.get("peer_id") != peer_id:
-            self._say(peer_id, f"peer {peer_id} calls itself {str(hello.get('peer_id'))[:60]!r}")
 
     def _check_twin(self, answer: dict[str, Any]) -> None:
         instance, started = answer.get("instance"), answer.get("started")
