@@ -163,7 +163,9 @@ class EventLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = "error" if record.levelno >= logging.ERROR else "warning"
-        self._console.emit({"event": kind, "message": f"{record.name}: {record.getMessage()}", "source": "log"})
+        # Our own messages speak for themselves; of a foreign one a reader must know who says it.
+        source = "" if record.name.startswith("blockswarm.") else f"{record.name}: "
+        self._console.emit({"event": kind, "message": source + record.getMessage(), "source": "log"})
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from blockswarm.peer.node import POLL_SECONDS, LocalError, Node, alive
 from blockswarm.swarm.manifest import Manifest, create_manifest
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
-STOP_SECONDS = 5.0
-"""Time all processes together get to leave after SIGINT."""
+STOP_SECONDS = 7.0
+"""Time all processes together get to leave after SIGINT; each ends itself by force after five."""
 MARK = "BLOCKSWARM_LOCAL"
 """Environment variable with the swarm's own value: whoever carries it was started by it, at whatever depth."""
 TAIL_BYTES = 400

@@ -194,10 +194,15 @@ def test_what_libraries_log_becomes_events(capsys: pytest.CaptureFixture[str]) -
         logging.getLogger("test_console").info("not shown")
         logging.getLogger("test_console").warning("disk %d%% full", 93)
         logging.getLogger("hivemind.p2p").error("gone")
+        logging.getLogger("blockswarm.dht.host").warning("all addresses are private")
         warnings.warn("old", UserWarning, stacklevel=1)
     shown = [(event["event"], event["message"].splitlines()[0]) for event in recording.events]
-    assert shown[:2] == [("warning", "test_console: disk 93% full"), ("error", "hivemind.p2p: gone")]
-    assert "UserWarning: old" in shown[2][1]
+    assert shown[:3] == [
+        ("warning", "test_console: disk 93% full"),
+        ("error", "hivemind.p2p: gone"),
+        ("warning", "all addresses are private"),
+    ]
+    assert "UserWarning: old" in shown[3][1]
     assert own in noisy.handlers
     noisy.removeHandler(own)
     assert capsys.readouterr().err == ""
