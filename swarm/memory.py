@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from blockswarm.model.layout import EMBEDDING
 from blockswarm.swarm.manifest import Manifest
 
-PROCESS_BYTES = 330 * 10**6
-"""A Python process with torch, hivemind and its p2pd child, before any model (measured: about 280 + 55 MB)."""
+PROCESS_BYTES = 430 * 10**6
+"""Before any model: Python with torch and hivemind about 300 MB, torch's own buffers after its first step 80, p2pd 50."""
 
 KEPT_STATES = 3
 """Certified states a peer holds to serve sessions that pinned one."""
