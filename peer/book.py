@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from blockswarm.errors import BlockswarmError
+from blockswarm.peer.states import State
 from blockswarm.swarm.policy.acceptance import PartReport, quorum
 from blockswarm.swarm.policy.grouping import part_bounds
 from blockswarm.swarm.statements import Certificate, Decision, MemberList, Outcome, Vote
 
 MAX_PRESENT = 1024
-"""Peers that may announce themselves for one round; the list takes at most the manifest's group size of them."""
+"""Peers that are heard in one round; the list takes at most the manifest's group size of them."""
 
 
 class EntryRefused(BlockswarmError):
@@ -63,8 +64,12 @@ class RoundBook:
     """Averaged parts, encoded, by list position."""
     result_hashes: dict[int, bytes] = field(default_factory=dict)
     outcome: Outcome | None = None
+    candidate: State | None = None
+    """The state this peer has voted for."""
     votes: dict[str, Vote] = field(default_factory=dict)
     certificate: Certificate | None = None
+    bytes_received: int = 0
+    """Bytes of parts and averages that others have sent here."""
 
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
@@ -93,10 +98,15 @@ class RoundBook:
 
     # -- meet ------------------------------------------------------------------------------------------------------
 
+    def note_heard(self, peer_id: str) -> None:
+        """A peer has called: it is alive and should hear from us."""
+        if len(self.heard) >= MAX_PRESENT and peer_id not in self.heard:
+            raise EntryRefused("full", f"{MAX_PRESENT} replicas have called for round {self.round} already")
+        self.heard.add(peer_id)
+        self.notify()
+
     def note_presence(self, peer_id: str, presence: Presence) -> None:
         """A peer says that it takes part."""
-        if len(self.present) >= MAX_PRESENT and peer_id not in self.present:
-            raise EntryRefused("full", f"round {self.round} has {MAX_PRESENT} announced replicas already")
         self.present[peer_id] = presence
         self.notify()
 

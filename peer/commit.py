@@ -45,6 +45,7 @@ async def commit(exchange: Exchange) -> State:
         digest=candidate.digest,
         samples=candidate.samples,
     )
+    book.candidate = candidate
     book.add_vote(vote)
     members = book.require_members()
     exchange.broadcast(

@@ -166,15 +166,16 @@ class Desk:
 
     async def _meet(self, request: Request) -> Reply:
         body, book = self._open(request, MEET)
-        book.heard.add(request.peer_id)
+        self._enter(lambda: book.note_heard(request.peer_id))
         if self._clock.now() <= self.times(book.round).meet_end:
-            presence = Presence(body["parent"], body["samples"], body["reachable"])
-            self._enter(lambda: book.note_presence(request.peer_id, presence))
-        book.notify()
+            book.note_presence(request.peer_id, Presence(body["parent"], body["samples"], body["reachable"]))
         head = self._head(book.subject)
         if head is None:
             return Reply({})
-        return Reply({"head": head.digest, "head_round": head.round, "head_samples": head.samples})
+        answer: dict[str, Any] = {"head": head.digest, "head_round": head.round, "head_samples": head.samples}
+        if head.digest != body["parent"]:  # the caller may be behind, and must not have to believe us
+            answer["certificate"] = head.certificate
+        return Reply(answer)
 
     async def _list(self, request: Request) -> Reply:
         members = self._statement("list", _read(LIST, request.body)["list"])
@@ -201,6 +202,7 @@ class Desk:
     async def _part(self, request: Request) -> Reply:
         _, book = self._open(request, PART)
         size = len(request.blob)
+        book.bytes_received += size
         values = await off_loop(size, decode, request.blob, self._manifest.averaging.compression)
         norm2 = await off_loop(size, squared_norm, values)
         if self._clock.now() > self.times(book.round).scatter_end:
@@ -243,6 +245,7 @@ class Desk:
     async def _result(self, request: Request) -> Reply:
         body, book = self._open(request, RESULT)
         data = bytes(request.blob)
+        book.bytes_received += len(data)
         digest = await off_loop(len(data), lambda: hashlib.sha256(data).digest())
         book.add_result(body["part"], data, digest)
         return Reply({})

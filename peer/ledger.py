@@ -22,23 +22,20 @@ class Ledger:
     pending: float = 0.0
     """Samples in the live weights that no certified state contains."""
     _counted: int = 0
-    _in_round: float = 0.0
 
     def snapshot(self, trained: int) -> int:
         """Samples behind a snapshot taken when ``trained`` samples have been trained in all."""
         self.pending += trained - self._counted
         self._counted = trained
-        self._in_round = self.pending
         return int(self.pending)
 
-    def settle(self, kept: float) -> None:
-        """The snapshot's round has committed; the share ``kept`` of its work stays pending (0: all is in)."""
-        self.pending -= self._in_round * (1.0 - kept)
-        self._in_round = 0.0
+    def settle(self, samples: int, kept: float) -> None:
+        """A snapshot of ``samples`` has been committed; the share ``kept`` of its work stays pending (0: all is in)."""
+        self.pending = max(0.0, self.pending - samples * (1.0 - kept))
 
     def restart(self, trained: int) -> None:
         """The live weights were replaced: nothing is pending."""
-        self.pending, self._in_round, self._counted = 0.0, 0.0, trained
+        self.pending, self._counted = 0.0, trained
 
 
 def kept_share(accepted: bool, late: Literal["carry", "drop"], discount: float) -> float:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from blockswarm.peer.book import EntryRefused, Presence
 from blockswarm.peer.exchange import Exchange, Head, RoundFailed
+from blockswarm.swarm.errors import MessageError
+from blockswarm.swarm.fields import Body, Optional, integer, octets
+from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES
 from blockswarm.swarm.policy.acceptance import heavier, quorum
 from blockswarm.swarm.policy.grouping import choose_members
 from blockswarm.swarm.policy.leader import leader_order
-from blockswarm.swarm.statements import MemberList
+from blockswarm.swarm.statements import Certificate, MemberList, StatementError
 
 PROPOSE_AFTER = 0.5
 """Share of the meeting after which the first in order stops waiting for replicas that have not spoken."""
@@ -17,19 +21,27 @@ PROPOSE_AFTER = 0.5
 TAKE_OVER_STEP = 0.15
 """Share of the meeting between one candidate's turn and the next one's."""
 
-_FIELDS = ("subject", "round", "parent", "samples", "reachable")
+RETRY_SECONDS = 0.3
+"""Pause before a replica that could not be reached is told again."""
+
+HEAD = Body(
+    head=Optional(octets(32)),
+    head_round=Optional(integer(0, 2**48), 0),
+    head_samples=Optional(integer(0, 2**62), 0),
+    certificate=Optional(octets(most=MAX_CERTIFICATE_BYTES), b""),
+)
+"""The answer to a meet message: the newest state of who answers, with its certificate if it is not ours."""
 
 
 def meet_body(exchange: Exchange) -> dict[str, Any]:
     """The message that says: I take part in this round, from this state, with this much work."""
-    values = (
-        exchange.book.subject,
-        exchange.times.round,
-        exchange.parent.digest,
-        exchange.samples,
-        exchange.reachable,
-    )
-    return dict(zip(_FIELDS, values, strict=True))
+    return {
+        "subject": exchange.book.subject,
+        "round": exchange.times.round,
+        "parent": exchange.parent.digest,
+        "samples": exchange.samples,
+        "reachable": exchange.reachable,
+    }
 
 
 async def meet(exchange: Exchange) -> MemberList:
@@ -84,27 +96,39 @@ class _Watch:
 
 
 async def _tell(exchange: Exchange, peer_id: str) -> None:
-    """Tell one peer that we take part; its answer says where it stands."""
-    reply = await exchange.call(peer_id, "round.meet", meet_body(exchange), until=exchange.times.meet_end)
-    if reply is None:
+    """Tell one peer that we take part, again if it cannot be reached yet; its answer says where it stands."""
+    half_time = _propose_at(exchange, 0)
+    while True:
+        reply = await exchange.call(peer_id, "round.meet", meet_body(exchange), until=exchange.times.meet_end)
+        if reply is not None:
+            break
         exchange.book.notify()
-        return
-    head = read_head(peer_id, reply.body)
-    if head is not None and head.digest != exchange.parent.digest:
+        if exchange.clock.now() + RETRY_SECONDS > half_time:
+            return
+        await asyncio.sleep(RETRY_SECONDS)
+    exchange.problems.pop(peer_id, None)
+    head = await asyncio.to_thread(_read_head, exchange, peer_id, reply.body)
+    if head is not None:
+        exchange.ahead.append(head)
+        exchange.book.notify()
+
+
+def _read_head(exchange: Exchange, peer_id: str, body: dict[str, Any]) -> Head | None:
+    """A peer's newest state, if it outweighs ours and a quorum has certified it; else ``None``."""
+    try:
+        claim = HEAD.read(body)
         own = exchange.parent
-        if heavier(head.samples, head.digest, own.samples, own.digest):
-            exchange.ahead.append(head)
-            exchange.book.notify()
-
-
-def read_head(peer_id: str, body: dict[str, Any]) -> Head | None:
-    """A peer's newest state from the answer to a meet message; ``None`` when it has none or says it badly."""
-    number, digest, samples = body.get("head_round"), body.get("head"), body.get("head_samples")
-    if type(number) is not int or type(samples) is not int or not isinstance(digest, bytes) or len(digest) != 32:
+        if claim["head"] is None or not heavier(claim["head_samples"], claim["head"], own.samples, own.digest):
+            return None
+        certificate = Certificate.open(claim["certificate"], exchange.manifest.digest)
+    except (MessageError, StatementError) as error:
+        exchange.problems[peer_id] = f"claims a newer state without proof: {error}"
         return None
-    if not 0 <= number < 2**48 or not 0 <= samples < 2**62:
+    proven = certificate.members.subject, certificate.members.round, certificate.digest, certificate.samples
+    if proven != (exchange.book.subject, claim["head_round"], claim["head"], claim["head_samples"]):
+        exchange.problems[peer_id] = "claims a newer state with the certificate of another one"
         return None
-    return Head(peer_id, number, digest, samples)
+    return Head(peer_id, claim["head_round"], claim["head"], claim["head_samples"])
 
 
 def _candidates(exchange: Exchange) -> list[str]:
@@ -123,8 +147,14 @@ def _own_turn(exchange: Exchange, begin: float) -> float:
     candidates = _candidates(exchange)
     rank = candidates.index(exchange.own_id)
     waiting = set(exchange.replicas) - set(exchange.book.present) - set(exchange.problems)
-    if rank == 0 and not waiting:
+    # Alone although others are on record: they get until half time to answer or to call, before a lone commit.
+    deserted = len(candidates) == 1 and bool(exchange.replicas)
+    if rank == 0 and not waiting and not deserted:
         return begin
+    return _propose_at(exchange, rank)
+
+
+def _propose_at(exchange: Exchange, rank: int) -> float:
     span = exchange.times.meet_end - exchange.times.train_end
     return exchange.times.train_end + span * min(0.95, PROPOSE_AFTER + rank * TAKE_OVER_STEP)
 

@@ -32,10 +32,12 @@ class RoundResult:
     rejected: dict[str, str]
     state: State | None
     """The certified new state; ``None`` when the round did not commit here."""
+    candidate: State | None
+    """The state this peer voted for without seeing a certificate; others may have one."""
     failure: str
     """Why the round did not commit; empty when it did."""
     sent: npt.NDArray[np.float32] | None
-    """What the average contains of our update, zero where a part was left out; ``None`` when it was not accepted."""
+    """What the new state or the candidate contains of our update, zero in parts left out; ``None`` if not accepted."""
     ahead: list[Head]
     problems: dict[str, str]
     bytes_sent: int
@@ -94,7 +96,8 @@ def _result(
     members = list(book.members.members) if book.members else []
     accepted = list(decision.weights) if decision else []
     sent: npt.NDArray[np.float32] | None = None
-    if state is not None and outcome is not None and exchange.own_id in accepted:
+    voted = state or book.candidate
+    if voted is not None and outcome is not None and exchange.own_id in accepted:
         sent = np.zeros_like(exchange.delta)
         for part in outcome.parts:
             begin, end = book.bounds[part]
@@ -112,11 +115,12 @@ def _result(
         accepted=accepted,
         rejected=rejected,
         state=state,
+        candidate=book.candidate if state is None else None,
         failure=failure,
         sent=sent,
         ahead=list(exchange.ahead),
         problems=dict(exchange.problems),
         bytes_sent=exchange.bytes_sent,
-        bytes_received=exchange.bytes_received,
+        bytes_received=exchange.bytes_received + book.bytes_received,
         phases_ms=dict(exchange.phase_ms),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -53,6 +54,22 @@ class Snapshot:
     """Samples trained since the snapshot before."""
 
 
+@dataclass(frozen=True)
+class Settlement:
+    """What it takes to go over to a state that contains an update of ours."""
+
+    state: State
+    parent: State
+    delta: Float32
+    sent: Float32 | None
+    samples: int
+
+    @classmethod
+    def of(cls, exchange: Exchange, result: RoundResult, state: State) -> Settlement:
+        """The settlement of a round that made ``state``."""
+        return cls(state, exchange.parent, exchange.delta, result.sent, exchange.samples)
+
+
 @dataclass(kw_only=True)
 class Volunteer:
     """The parts of a running volunteer that its rounds need. ``peer.Peer`` builds and stops them."""
@@ -81,6 +98,8 @@ class Volunteer:
     samples_per_second: float = 0.0
     next_deadline: float = 0.0
     _catching_up: dict[int, asyncio.Task[State]] = field(default_factory=dict)
+    _candidates: dict[int, Settlement] = field(default_factory=dict)
+    """States we voted for and saw no certificate of; kept until contact with those who did (PROTOCOL R4)."""
     _last_snapshot: tuple[float, int] = (0.0, 0)
 
     def __post_init__(self) -> None:
@@ -124,7 +143,7 @@ class Volunteer:
         exchanges = [
             self._exchange(subject, times, snapshot) for subject in self.subjects if subject not in self._catching_up
         ]
-        results = await asyncio.gather(*(self._take_part(exchange, snapshot) for exchange in exchanges))
+        results = await asyncio.gather(*(self._take_part(exchange) for exchange in exchanges))
         self.heldout_ce = await self.trainer.run(lambda learner: learner.evaluate(self.heldout))
         for result in results:
             self.emit(round_event(result, snapshot, self.manifest, self.head(result.subject), self.heldout_ce))
@@ -173,33 +192,34 @@ class Volunteer:
         if subject != EMBEDDING:
             self.emit({"event": "phase", "round": number, "subject": subject, "phase": name})
 
-    async def _take_part(self, exchange: Exchange, snapshot: Snapshot) -> RoundResult:
+    async def _take_part(self, exchange: Exchange) -> RoundResult:
         result = await run_round(exchange)
+        subject = result.subject
         if result.state is not None:
-            await self._settle(exchange, result)
+            self._candidates.pop(subject, None)
+            await self._settle(Settlement.of(exchange, result, result.state))
+        elif result.candidate is not None:
+            self._candidates[subject] = Settlement.of(exchange, result, result.candidate)
         return result
 
     # -- after a commit --------------------------------------------------------------------------------------------
 
-    async def _settle(self, exchange: Exchange, result: RoundResult) -> None:
-        """Make the certified state ours, and bring the live weights onto it."""
-        state, subject = result.state, result.subject
-        if state is None:
-            return
-        settings = self.manifest.rounds
-        kept = kept_share(result.sent is not None, settings.late, settings.carry_discount)
+    async def _settle(self, settlement: Settlement) -> None:
+        """Make a certified state that we helped to make ours, and bring the live weights onto it."""
+        state, settings = settlement.state, self.manifest.rounds
+        kept = kept_share(settlement.sent is not None, settings.late, settings.carry_discount)
         change = await off_loop(
             4 * state.values.size,
             correction,
-            exchange.parent.values,
+            settlement.parent.values,
             state.values,
-            exchange.delta,
-            result.sent,
+            settlement.delta,
+            settlement.sent,
             kept,
         )
         self.store.commit(state)
-        await self._add(subject, change, state.samples)
-        self.ledgers[subject].settle(kept)
+        await self._add(state.subject, change, state.samples)
+        self.ledgers[state.subject].settle(settlement.samples, kept)
         self.committed()
 
     async def _add(self, subject: int, change: Float32, certified: int) -> None:
@@ -236,6 +256,11 @@ class Volunteer:
     async def adopt(self, state: State) -> None:
         """Go over to a state that others certified: carry what is pending if it is recent, else start afresh."""
         subject, old = state.subject, self.head(state.subject)
+        candidate = self._candidates.pop(subject, None)
+        if candidate is not None and candidate.state.digest == state.digest:
+            await self._settle(dataclasses.replace(candidate, state=state))
+            self._tell_adopted(state, carried=True)
+            return
         kept = kept_share(False, self.manifest.rounds.late, self.manifest.rounds.carry_discount)
         recent = 0 < state.round - old.round <= REBASE_ROUNDS
         self.store.commit(state)
@@ -255,22 +280,24 @@ class Volunteer:
         ledger = self.ledgers[subject]
         if recent:
             await self.trainer.run(rebase)
-            ledger.snapshot(self.trainer.samples)
-            ledger.settle(kept)
+            ledger.settle(ledger.snapshot(self.trainer.samples), kept)
         else:
             await self.trainer.run(replace)
             ledger.restart(self.trainer.samples)
+        self._tell_adopted(state, carried=recent)
+        self.committed()
+
+    def _tell_adopted(self, state: State, *, carried: bool) -> None:
         self.emit(
             {
                 "event": "state",
-                "subject": subject,
+                "subject": state.subject,
                 "round": state.round,
                 "digest": state.digest.hex(),
                 "samples": state.samples,
-                "carried": recent,
+                "carried": carried,
             }
         )
-        self.committed()
 
     async def stop(self) -> None:
         """Drop transfers under way."""
