@@ -11,6 +11,7 @@ import base64
 import contextlib
 import hashlib
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +86,8 @@ class CheckpointFolder:
     def __init__(self, state_dir: Path, *, keep: int = KEEP) -> None:
         self.folder = state_dir / "checkpoints"
         self._keep = keep
+        # A save that is given up on, on leaving, goes on in its thread: the last one must wait for it, not race it.
+        self._saving = threading.Lock()
 
     def save(self, checkpoint: Checkpoint, manifest: Manifest) -> Path:
         """Write ``checkpoint`` and let the oldest files go. Blocks until it is on disk: call it in a thread.
@@ -94,6 +97,10 @@ class CheckpointFolder:
         CheckpointError
             One line with the file, the reason (disk full, not writable) and what is left.
         """
+        with self._saving:
+            return self._save(checkpoint, manifest)
+
+    def _save(self, checkpoint: Checkpoint, manifest: Manifest) -> Path:
         path = self.folder / f"round-{checkpoint.round:08d}.safetensors"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from blockswarm.model.layout import EMBEDDING
 from blockswarm.swarm.manifest import Manifest
 
 PROCESS_BYTES = 430 * 10**6
-"""Before any model: Python with torch and hivemind about 300 MB, torch's own buffers after its first step 80, p2pd 50."""
+"""Before any model: Python with torch and hivemind 300 MB, torch's own buffers after its first step 80, p2pd 50."""
 
 KEPT_STATES = 3
 """Certified states a peer holds to serve sessions that pinned one."""

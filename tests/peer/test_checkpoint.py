@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -179,6 +180,14 @@ def test_a_full_disk_during_a_checkpoint_costs_that_checkpoint_only(tmp_path: Pa
     assert names(folder) == ["round-00000011.safetensors"]
     folder.save(checkpoint(13), MANIFEST)  # space again
     assert folder.load_newest(MANIFEST).checkpoint is not None
+
+
+def test_two_savers_of_one_peer_do_not_trip_over_each_other(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    with ThreadPoolExecutor(4) as pool:
+        saves = [pool.submit(folder.save, checkpoint(5), MANIFEST) for _ in range(12)]
+    assert {save.result().name for save in saves} == {"round-00000005.safetensors"}
+    assert names(folder) == ["round-00000005.safetensors"]
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
