@@ -107,7 +107,7 @@ class DemoResult:
     text: str
     """Generated pieces, prompts included, one after another."""
     holders: list[int]
-    """Live holders of every block at the end, as the directory lists them."""
+    """Holders of every block at the end, counted by ``blockswarm status``: those who answered it."""
     killed: list[str]
     """Processes that did not leave by themselves."""
     leftover_processes: int
@@ -276,7 +276,8 @@ class _Demo:
         return [self._ask("generate", prompt, *options)["text"] for prompt in PROMPTS]
 
     def _holders(self) -> list[int]:
-        return [len(block["holders"]) for block in self._ask("status")["blocks"]]
+        """Holders of each block that answer, as anyone can see them."""
+        return [sum(bool(one["rounds"]) for one in block["holders"]) for block in self._ask("status")["blocks"]]
 
     def _ask(self, command: str, *options: str) -> Any:
         """The JSON answer of a command, run as a user would."""
