@@ -1,0 +1,55 @@
+"""What the tests of this folder share: records to start from, and waiting for the network without guessing how long."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from blockswarm.clock import SystemClock
+from blockswarm.dht.identity import Identity
+from blockswarm.dht.records import BlockRecord
+
+RUN = "demo-0123456789ab"
+LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+NOBODY = "12D3KooWGRUZNiRz5ZbmKM6qPUbCBM46jCf7Jyd3RTcDpwmWqBTX"
+"""A peer id whose owner does not exist."""
+
+
+def block_record(identity: Identity, now: float, **changes: Any) -> BlockRecord:
+    """A valid record of ``identity`` for block 1, with ``changes``."""
+    fields: dict[str, Any] = {
+        "run_id": RUN,
+        "block": 1,
+        "peer_id": identity.peer_id,
+        "state": "TRAINING",
+        "round": 41,
+        "digest": b"d" * 32,
+        "embedding_digest": b"e" * 32,
+        "samples_per_second": 12.5,
+        "addrs": (f"/ip4/192.0.2.7/tcp/4001/p2p/{identity.peer_id}",),
+        "software": "blockswarm 0.1.0",
+        "issued": now,
+        "expires": now + 45.0,
+    }
+    return BlockRecord(**(fields | changes))
+
+
+def now() -> float:
+    """Unix seconds as real hosts see them."""
+    return SystemClock().now()
+
+
+async def eventually(condition: Callable[[], Any], *, within: float = 20.0) -> Any:
+    """Wait until ``condition()`` (or what it awaits) is true, and return it; fail after ``within`` seconds."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + within
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        assert loop.time() < end, f"not within {within} s: {inspect.getsource(condition).strip()}"
+        await asyncio.sleep(0.05)
