@@ -1,0 +1,119 @@
+"""What a peer sees of the others, and how it keeps its own record in the directory."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+from blockswarm.clock import ManualClock
+from blockswarm.dht.errors import DhtError
+from blockswarm.dht.identity import Identity
+from blockswarm.dht.records import BlockRecord
+from blockswarm.peer.view import RECORD_SECONDS, Announcer, SwarmView
+from blockswarm.swarm.manifest import EMBEDDING, create_manifest
+
+MANIFEST = create_manifest(name="view", now=1_000_000.0)
+OWN, FIRST, SECOND, THIRD = (Identity.ephemeral().peer_id for _ in range(4))
+
+
+def record(peer_id: str, block: int, state: str = "TRAINING", *, issued: float = 1_000_000.0) -> BlockRecord:
+    return BlockRecord(
+        run_id=MANIFEST.run_id,
+        block=block,
+        peer_id=peer_id,
+        state=state,
+        digest=b"d" * 32,
+        embedding_digest=b"e" * 32,
+        issued=issued,
+        expires=issued + RECORD_SECONDS,
+    )
+
+
+class ListedDirectory:
+    """A directory in memory."""
+
+    def __init__(self, *records: BlockRecord) -> None:
+        self.records = list(records)
+        self.announced: list[BlockRecord] = []
+        self.stored = asyncio.Semaphore(0)
+        self.stores = True
+        self.broken = False
+
+    async def holders(self, block: int) -> list[BlockRecord]:
+        if self.broken:
+            raise DhtError("no node answers")
+        return [entry for entry in self.records if entry.block == block]
+
+    async def announce(self, entry: BlockRecord) -> bool:
+        self.announced.append(entry)
+        self.stored.release()
+        return self.stores
+
+    async def goodbye(self, entry: BlockRecord) -> bool:
+        self.announced.append(entry)
+        return True
+
+    async def announce_progress(self, entry: object) -> bool:
+        return True
+
+
+async def seen(*records: BlockRecord, clock: ManualClock | None = None) -> SwarmView:
+    view = SwarmView(ListedDirectory(*records), MANIFEST, OWN, clock or ManualClock())
+    await view.refresh()
+    return view
+
+
+async def test_replicas_of_a_block_are_those_that_train_it_and_of_the_embedding_all_that_train():
+    view = await seen(record(FIRST, 0), record(SECOND, 0, "JOINING"), record(THIRD, 1), record(OWN, 0))
+    assert view.replicas(0) == (FIRST,)
+    assert view.replicas(EMBEDDING) == tuple(sorted([FIRST, THIRD]))
+
+
+async def test_a_peer_that_moved_counts_once_where_it_said_last():
+    view = await seen(record(FIRST, 0), record(FIRST, 2, issued=1_000_010.0))
+    assert [entry.block for entry in view.records()] == [2]
+
+
+async def test_a_peer_that_said_goodbye_or_whose_record_expired_is_gone():
+    clock = ManualClock()
+    view = await seen(record(FIRST, 0, "OFFLINE"), record(SECOND, 0), clock=clock)
+    assert view.replicas(0) == (SECOND,)
+    await clock.advance(RECORD_SECONDS + 1)
+    assert view.replicas(0) == ()
+
+
+async def test_a_directory_that_does_not_answer_leaves_what_was_known():
+    directory = ListedDirectory(record(FIRST, 0))
+    view = SwarmView(directory, MANIFEST, OWN, ManualClock())
+    await view.refresh()
+    directory.broken = True
+    await view.refresh()
+    assert view.replicas(0) == (FIRST,)
+
+
+async def test_a_change_is_announced_soon_and_a_goodbye_outlives_the_last_announcement():
+    clock, directory = ManualClock(), ListedDirectory()
+    state = ["JOINING"]
+
+    def describe(issued: float, expires: float) -> BlockRecord:
+        return dataclasses.replace(record(OWN, 0, state[0]), issued=issued, expires=expires)
+
+    announcer = Announcer(directory, describe, clock)
+    keeping = asyncio.create_task(announcer.keep_announced())
+    async with asyncio.timeout(5):
+        await directory.stored.acquire()
+        state[0] = "TRAINING"
+        announcer.changed()
+        await directory.stored.acquire()
+    keeping.cancel()
+    assert [entry.state for entry in directory.announced] == ["JOINING", "TRAINING"]
+    await announcer.goodbye(1.0)
+    assert directory.announced[-1].expires > directory.announced[-2].expires
+
+
+async def test_announcements_nobody_takes_are_counted():
+    directory = ListedDirectory()
+    directory.stores = False
+    announcer = Announcer(directory, lambda issued, expires: record(OWN, 0), ManualClock())
+    assert not await announcer.announce() and not await announcer.announce()
+    assert announcer.failures == 2

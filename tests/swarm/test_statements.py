@@ -1,0 +1,128 @@
+"""What peers sign in a round: forged, foreign and malformed statements are refused; a certificate proves a quorum."""
+
+import dataclasses
+
+import msgpack
+import pytest
+
+from blockswarm.dht.identity import Identity
+from blockswarm.swarm.statements import (
+    MAX_STATEMENT_BYTES,
+    Certificate,
+    Decision,
+    MemberList,
+    Outcome,
+    Statement,
+    StatementError,
+    Vote,
+    make,
+    open_statement,
+)
+
+RUN, OTHER_RUN = b"r" * 32, b"o" * 32
+LEADER, SECOND, THIRD, STRANGER = (Identity.ephemeral() for _ in range(4))
+
+
+def listed(*identities: Identity) -> MemberList:
+    return MemberList.make(
+        identities[0],
+        RUN,
+        subject=0,
+        round_number=3,
+        parent=b"p" * 32,
+        samples={identity.peer_id: 10 for identity in identities},
+        reachable={identity.peer_id: True for identity in identities},
+    )
+
+
+def vote(identity: Identity, members: MemberList, *, digest: bytes = b"d" * 32, samples: int = 30) -> Vote:
+    return Vote.make(identity, RUN, group=members.group, outcome=b"o" * 32, digest=digest, samples=samples)
+
+
+def test_a_statement_opened_by_anyone_says_who_made_it():
+    members = listed(LEADER, SECOND)
+    opened = MemberList.parse(open_statement("list", RUN, members.statement.raw))
+    assert opened == members
+    assert opened.members == (LEADER.peer_id, SECOND.peer_id)
+
+
+@pytest.mark.parametrize("change", ["payload", "signature", "signer", "kind", "run"])
+def test_any_change_breaks_the_signature(change: str):
+    raw = listed(LEADER, SECOND).statement.raw
+    envelope = msgpack.unpackb(raw)
+    kind, run = ("vote", RUN) if change == "kind" else ("list", OTHER_RUN if change == "run" else RUN)
+    if change == "payload":
+        envelope["p"] = envelope["p"].replace(b"\x03", b"\x04", 1)
+    if change == "signature":
+        envelope["s"] = bytes(64)
+    if change == "signer":
+        envelope["k"] = STRANGER.peer_id
+    with pytest.raises(StatementError):
+        open_statement(kind, run, msgpack.packb(envelope))
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xc1", b"x" * (MAX_STATEMENT_BYTES + 1), msgpack.packb([1]), None, 7])
+def test_garbage_is_one_clear_error(raw: object):
+    with pytest.raises(StatementError):
+        open_statement("list", RUN, raw)
+
+
+def signed(kind: str, payload: dict) -> Statement:
+    return make(kind, RUN, payload, LEADER)
+
+
+@pytest.mark.parametrize(
+    ("parse", "payload"),
+    [
+        (MemberList.parse, {"subject": 0, "round": 1, "parent": b"p" * 32, "members": []}),
+        (MemberList.parse, {"subject": 0, "round": 1, "parent": b"p" * 32, "members": [[STRANGER.peer_id, [1, True]]]}),
+        (MemberList.parse, {"subject": 0, "round": 1, "parent": b"p", "members": [[LEADER.peer_id, [1, True]]]}),
+        (MemberList.parse, {"subject": 0, "round": 1, "parent": b"p" * 32, "members": [[LEADER.peer_id, [-1, True]]]}),
+        (
+            MemberList.parse,
+            {"subject": 0, "round": 1, "parent": b"p" * 32, "members": [[LEADER.peer_id, [1, True]]] * 2},
+        ),
+        (Decision.parse, {"group": b"g" * 32, "accepted": [["a", float("nan")]], "rejected": [], "parts": [0]}),
+        (Decision.parse, {"group": b"g" * 32, "accepted": [["a", -1.0]], "rejected": [], "parts": [0]}),
+        (Decision.parse, {"group": b"g" * 32, "accepted": [], "rejected": [], "parts": ["0"]}),
+        (Outcome.parse, {"group": b"g" * 32, "decision": b"d" * 32, "parts": [[0, b"short"]]}),
+        (Outcome.parse, {"group": b"g" * 32, "decision": b"d" * 32, "parts": [[0, b"h" * 32], [0, b"h" * 32]]}),
+        (Vote.parse, {"group": b"g" * 32, "outcome": b"o" * 32, "digest": b"d" * 32, "samples": -1}),
+        (Vote.parse, {"group": b"g" * 32, "outcome": b"o" * 32, "digest": b"d" * 32, "samples": True}),
+    ],
+)
+def test_a_signed_statement_with_impossible_content_is_refused(parse, payload):
+    with pytest.raises(StatementError):
+        parse(signed("any", payload))
+
+
+def test_a_certificate_holds_equal_votes_of_more_than_half_of_its_list():
+    members = listed(LEADER, SECOND, THIRD)
+    certificate = Certificate.make(members, [vote(LEADER, members), vote(THIRD, members)], RUN)
+    again = Certificate.open(certificate.raw, RUN)
+    assert again.digest == b"d" * 32 and again.samples == 30 and not again.lone
+    assert again.voters == tuple(sorted([LEADER.peer_id, THIRD.peer_id]))
+
+
+def test_a_list_of_one_certifies_itself_and_is_marked():
+    members = listed(LEADER)
+    assert Certificate.make(members, [vote(LEADER, members)], RUN).lone
+
+
+@pytest.mark.parametrize("flaw", ["too few", "stranger", "twice", "different digests", "other group", "other run"])
+def test_anything_less_than_a_quorum_of_equal_votes_is_no_certificate(flaw: str):
+    members = listed(LEADER, SECOND, THIRD)
+    votes = [vote(LEADER, members), vote(SECOND, members)]
+    if flaw == "too few":
+        votes = votes[:1]
+    if flaw == "stranger":
+        votes[1] = vote(STRANGER, members)
+    if flaw == "twice":
+        votes[1] = votes[0]
+    if flaw == "different digests":
+        votes[1] = vote(SECOND, members, digest=b"e" * 32)
+    if flaw == "other group":
+        votes[1] = dataclasses.replace(vote(SECOND, listed(LEADER, SECOND)))
+    raw = msgpack.packb({"list": members.statement.raw, "votes": [entry.statement.raw for entry in votes]})
+    with pytest.raises(StatementError):
+        Certificate.open(raw, OTHER_RUN if flaw == "other run" else RUN)
