@@ -22,7 +22,7 @@ from typing import Self
 import psutil
 
 from blockswarm.model.config import SIZES, ModelConfig
-from blockswarm.peer.node import POLL_SECONDS, LocalError, Node, alive
+from blockswarm.peer.node import POLL_SECONDS, PROGRAM, LocalError, Node, alive
 from blockswarm.swarm.manifest import Manifest, create_manifest
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
@@ -60,6 +60,8 @@ class LocalSwarm:
         Seconds from now to the start of round 1. Volunteers that are ready earlier train towards round 1 meanwhile.
     threads : int
         Threads of every volunteer.
+    manifest : Manifest, optional
+        What the swarm agrees on, instead of one made from the parameters above.
 
     Attributes
     ----------
@@ -80,6 +82,7 @@ class LocalSwarm:
         recipe: str = "default",
         starts_in: float = 0.0,
         threads: int = 1,
+        manifest: Manifest | None = None,
     ) -> None:
         self._temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="local-swarm-")) if folder is None else folder.resolve()
@@ -89,7 +92,7 @@ class LocalSwarm:
         self.nodes: list[Node] = []
         self._mark = uuid.uuid4().hex
         self.environment = {MARK: self._mark, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
-        self.manifest: Manifest = create_manifest(
+        self.manifest: Manifest = manifest or create_manifest(
             name="local",
             size=model or SIZES["tiny"],
             recipe=recipe,
@@ -119,6 +122,7 @@ class LocalSwarm:
         data: str | None = None,
         name: str | None = None,
         listen: str = LOOPBACK,
+        program: Sequence[str] = PROGRAM,
     ) -> Node:
         """Start a volunteer of ``block`` (``None``: it chooses) and return at once.
 
@@ -134,6 +138,8 @@ class LocalSwarm:
             Name, and with it state folder and seed; giving that of an ended volunteer continues it.
         listen : str
             Multiaddr to listen on.
+        program : sequence of str
+            See `Node`.
         """
         name = name or self._name("volunteer")
         names = list(dict.fromkeys([*(node.name for node in self.volunteers()), name]))
@@ -141,7 +147,7 @@ class LocalSwarm:
         options += ["--listen", listen, "--state-dir", str(self.folder / name), "--threads", str(self.threads)]
         options += ["--seed", str(1000 * self.seed + names.index(name) + 1), "--device", "cpu"]
         options += [] if data is None else ["--data", data]
-        return self._start(name, ["join", *options, *extra])
+        return self._start(name, ["join", *options, *extra], program)
 
     def command(self, *arguments: str, timeout: float, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a ``blockswarm`` command in the swarm's folder to its end, as a user would.
@@ -234,7 +240,7 @@ class LocalSwarm:
     def _name(self, kind: str) -> str:
         return f"{kind}-{1 + sum(node.name.startswith(kind) for node in self.nodes)}"
 
-    def _start(self, name: str, arguments: Sequence[str]) -> Node:
-        node = Node(name, arguments, folder=self.folder, environment=self.environment)
+    def _start(self, name: str, arguments: Sequence[str], program: Sequence[str] = PROGRAM) -> Node:
+        node = Node(name, arguments, folder=self.folder, environment=self.environment, program=program)
         self.nodes.append(node)
         return node

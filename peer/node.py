@@ -20,6 +20,9 @@ from blockswarm.peer.wording import Event
 POLL_SECONDS = 0.05
 """How often a log file is looked at while waiting for an event."""
 
+PROGRAM = ("-m", "blockswarm")
+"""The ``blockswarm`` command, as arguments of the interpreter."""
+
 # Set just before the program takes the process over, and kept across that: when the process that started us dies,
 # however it dies, we get SIGINT and leave in good order. Nothing is left running behind a killed demo or test.
 _ATTACH = (
@@ -68,9 +71,19 @@ class Node:
         Working folder, also of the log (``<name>.jsonl``) and the output (``<name>.out``).
     environment : mapping
         Variables to set on top of this process's.
+    program : sequence of str
+        Arguments of the interpreter that start the command; tests run it with faults built in.
     """
 
-    def __init__(self, name: str, arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
         self.name = name
         self.log = folder / f"{name}.jsonl"
         self.output = folder / f"{name}.out"
@@ -79,7 +92,7 @@ class Node:
         """Unix seconds when the process was first seen to have ended."""
         self._tail = LogTail(self.log)
         self._family: dict[int, psutil.Process] = {}
-        command = [sys.executable, "-m", "blockswarm", *arguments, "--json-log", str(self.log)]
+        command = [sys.executable, *program, *arguments, "--json-log", str(self.log)]
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-S", "-E", "-c", _ATTACH, str(os.getpid()), *command],

@@ -1,0 +1,150 @@
+"""Small swarms of real processes, and what their logs say. Used by all tests of this folder.
+
+Blocks are tiny and replicas make a fixed number of steps a round, so that several fit on two busy cores: what is
+tested here is what they agree on. All waiting is for events; the only clock is the swarm's own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from blockswarm.model.config import ModelConfig
+from blockswarm.peer.local import LocalSwarm
+from blockswarm.peer.node import POLL_SECONDS, Node
+from blockswarm.peer.wording import Event
+from blockswarm.swarm.manifest import EMBEDDING, create_manifest
+from blockswarm.swarm.policy.phases import RoundTimes, next_round_to_join, times_of
+
+PATIENCE = 90.0
+"""Seconds any single event may take to come on a machine that is busy with other things."""
+
+PHASES = {"meet": 1.2, "scatter": 0.6, "decide": 0.7, "gather": 0.6, "commit": 0.9}
+"""Four seconds of a six second round; who asks for a certificate after a failed round is back in time for the next."""
+
+
+def small_model(blocks: int = 1) -> ModelConfig:
+    """A transformer of some ten thousand parameters a block."""
+    return ModelConfig(kind="transformer", dim=32, blocks=blocks, layers=1, heads=2, context=32)
+
+
+def small_swarm(folder: Path, *, blocks: int = 1, starts_in: float = 0.0, **choices: Any) -> LocalSwarm:
+    """A swarm with its bootstrap node running; ``choices`` go to the manifest."""
+    choices = {"round_seconds": 6.0, "phases": PHASES, "local_steps": 4, "seed": 1, **choices}
+    manifest = create_manifest(name="small", now=time.time() + starts_in, size=small_model(blocks), **choices)
+    swarm = LocalSwarm(folder=folder, manifest=manifest, seed=1)
+    try:
+        swarm.start_bootstrap()
+    except BaseException:
+        swarm.close()
+        raise
+    return swarm
+
+
+def round_times(swarm: LocalSwarm, number: int) -> RoundTimes:
+    """The moments of a round."""
+    rounds = swarm.manifest.rounds
+    return times_of(number, swarm.manifest.genesis_time, rounds.seconds, rounds.lengths)
+
+
+def next_round(swarm: LocalSwarm, margin: float = 0.5) -> int:
+    """The first round that is still training in ``margin`` seconds."""
+    rounds = swarm.manifest.rounds
+    return next_round_to_join(time.time() + margin, swarm.manifest.genesis_time, rounds.seconds, rounds.lengths)
+
+
+def peer_id(node: Node) -> str:
+    """Its peer id; waits until it is ready."""
+    return str(node.wait_event("ready", timeout=PATIENCE)["peer_id"])
+
+
+def peer_ids(nodes: Iterable[Node]) -> list[str]:
+    """Sorted peer ids."""
+    return sorted(peer_id(node) for node in nodes)
+
+
+def round_of(node: Node, number: int, subject: int = 0) -> Event:
+    """What a volunteer reports of a round; waits for it."""
+    return node.wait_event(
+        "round", lambda event: (event["round"], event["subject"]) == (number, subject), timeout=PATIENCE
+    )
+
+
+def rounds_of(nodes: Iterable[Node], number: int, subject: int = 0) -> list[Event]:
+    """What several volunteers report of the same round."""
+    return [round_of(node, number, subject) for node in nodes]
+
+
+def wait_until(condition: Callable[[], Any], what: str, *, nodes: Sequence[Node] = ()) -> Any:
+    """The first true value of ``condition``; fails with the story of ``nodes`` when it takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        for node in nodes:
+            assert node.running, f"{node.name} ended before {what}: {node.last_words()}\n{story(nodes)}"
+        if value := condition():
+            return value
+        assert time.monotonic() < deadline, f"no {what} within {PATIENCE:g} s\n{story(nodes)}"
+        time.sleep(POLL_SECONDS)
+
+
+def wait_together(nodes: Sequence[Node], *, after: int = 0) -> int:
+    """The first round past ``after`` that all ``nodes``, and nobody else, committed in one group, for every subject."""
+    ids = peer_ids(nodes)
+
+    def common() -> int | None:
+        for node in nodes:
+            node.poll()
+        rounds = sorted({event["round"] for event in _reports(nodes[0]) if event["round"] > after})
+        return next((number for number in rounds if _is_together(nodes, ids, number)), None)
+
+    return int(wait_until(common, "round of all together", nodes=nodes))
+
+
+def _is_together(nodes: Sequence[Node], ids: list[str], number: int) -> bool:
+    for subject in (0, EMBEDDING):
+        events = [event for node in nodes for event in _reports(node, number, subject)]
+        if len(events) != len(nodes) or len({event["digest"] for event in events}) != 1:
+            return False
+        if not all(event["committed"] and sorted(event["members"]) == ids for event in events):
+            return False
+    return True
+
+
+def _reports(node: Node, number: int | None = None, subject: int | None = None) -> list[Event]:
+    rounds = [event for event in node.events if event["event"] == "round"]
+    return [event for event in rounds if number in (None, event["round"]) and subject in (None, event["subject"])]
+
+
+def committed_digests(nodes: Iterable[Node]) -> dict[tuple[int, int], set[str]]:
+    """(subject, round) → the digests that any of ``nodes`` reports as committed; more than one would be a fork."""
+    found: dict[tuple[int, int], set[str]] = {}
+    for node in nodes:
+        node.poll()
+        for event in _reports(node):
+            if event["committed"]:
+                found.setdefault((event["subject"], event["round"]), set()).add(event["digest"])
+    return found
+
+
+def story(nodes: Iterable[Node]) -> str:
+    """What the volunteers reported, one line an event, for messages of failed tests."""
+    lines = []
+    for node in nodes:
+        node.poll()
+        for event in node.events:
+            name = event["event"]
+            if name == "round":
+                words = f"{event['round']}/{event['subject']} " + (
+                    f"{'lone ' if event['lone'] else ''}{event['digest'][:8]}"
+                    if event["committed"]
+                    else f"not committed: {event.get('reason')}"
+                )
+                words += f" of {len(event['members'])}, rejected {event['rejected']}, problems {event['problems']}"
+            elif name == "phase":
+                words = f"{event['round']} {event['phase']}"
+            else:
+                words = str({key: value for key, value in event.items() if key not in ("event", "time")})
+            lines.append(f"{event['time']:.2f} {node.name} {name} {words[:400]}")
+    return "\n".join(sorted(lines))
