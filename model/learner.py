@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -64,6 +67,7 @@ class BlockLearner:
         """
         if threads is not None:
             torch.set_num_threads(threads)
+        keep_freed_memory()
         self.config, self.recipe, self.block_index = config, recipe, block
         self.device = pick_device(device)
         self._readout_sigma = readout_sigma(recipe, config.blocks, block)
@@ -175,7 +179,7 @@ class BlockLearner:
             tokens = as_tensor(windows[start : start + 32], self.device).long()
             logp = readout_log_probs(self._block, tokens[:, :-1], self._readout_sigma)
             total -= float(logp.gather(2, tokens[:, 1:, None]).double().sum())
-        return total / (len(windows) * (windows.shape[1] - 1))
+        return total / windows[:, 1:].size
 
     def _parts(self) -> tuple[Tensor, Tensor]:
         flat = self._block.flat
@@ -188,6 +192,20 @@ class BlockLearner:
         z_zero = np.arange(n) < int(recipe.z_zero_share * n + self._random.random())
         draws = [sigma_at(recipe, blocks, self.block_index, float(u)) for u in self._random.random(n)]
         return np.where(z_zero, self._readout_sigma, draws).astype(np.float32), z_zero
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep the memory of one step for the next instead of returning it to the kernel each time.
+
+    Activations are a few megabytes each. With the default thresholds every step gives them back and faults them in
+    again: a tenth of the time of a ``tiny`` step. At most 256 MiB stay with the process. Without glibc, does nothing.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(trim_threshold, 256 << 20)
+            mallopt(mmap_threshold, 32 << 20)
 
 
 def pick_device(name: str) -> torch.device:
