@@ -19,6 +19,7 @@ from blockswarm.peer.checkpoint import Checkpoint, CheckpointError, CheckpointFo
 from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, connect, start_host
 from blockswarm.peer.console import Console, log_to, open_console
+from blockswarm.peer.lag import LagMeter
 from blockswarm.peer.post import Post, obtain_states, take_post
 from blockswarm.peer.report import progress_record
 from blockswarm.peer.state_dir import claim_state_dir
@@ -81,6 +82,7 @@ class Peer:
         self.connection: Connection | None = None
         self.announcer: Announcer | None = None
         self.post: Post | None = None
+        self.lag = LagMeter()
         self._checkpoint_due = asyncio.Event()
 
     def _task_failed(self, name: str, error: BaseException) -> None:
@@ -139,6 +141,7 @@ class Peer:
         self.supervisor.forever("looking for other peers", connection.view.keep_fresh)
         self.supervisor.forever("announcing", self.announcer.keep_announced)
         self.supervisor.forever("saving checkpoints", self._keep_saving)
+        self.supervisor.forever("measuring the event loop", self.lag.watch)
         await _first_of(post.volunteer.run(self.config.rounds), _daemon_died(host), _trainer_failed(post.trainer))
 
     async def _resume(self, connection: Connection) -> Checkpoint | None:
@@ -212,6 +215,8 @@ class Peer:
         self._checkpoint_due.set()
 
     def _round_event(self, event: dict[str, Any]) -> None:
+        if event["event"] == "round":
+            event |= {"loop_lag_p99_ms": self.lag.take()}
         self.console.emit(event)
         if event["event"] == "round" and self.connection is not None:
             self.supervisor.once("publishing progress", self._publish(self.connection, event))

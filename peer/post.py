@@ -123,7 +123,6 @@ def take_post(
     trainer = Trainer(
         _learner_maker(manifest, corpus, block, store, resumed, config, batch_seed(config.seed, host.peer_id)),
         local_steps=None if isinstance(steps, str) else steps,
-        on_first_step=lambda: emit({"event": "training", "block": block}),
     )
     trainer.start()
     desk = Desk(host.peer_id, manifest, connection.clock, store.head)

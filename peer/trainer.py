@@ -44,8 +44,6 @@ class Trainer:
         Builds the learner; called once, on the thread, because that is where its tensors live.
     local_steps : int or None
         Steps between two snapshots; ``None`` trains without a limit (elastic).
-    on_first_step : callable
-        Called on the thread once, after the first step.
     """
 
     def __init__(
@@ -53,11 +51,9 @@ class Trainer:
         make_learner: Callable[[], BlockLearner],
         *,
         local_steps: int | None = None,
-        on_first_step: Callable[[], None] = lambda: None,
     ) -> None:
         self._make_learner = make_learner
         self._local_steps = local_steps
-        self._on_first_step = on_first_step
         self._jobs: queue.SimpleQueue[tuple[Callable[[BlockLearner], Any], asyncio.Future[Any]] | None]
         self._jobs = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
@@ -162,11 +158,7 @@ class Trainer:
         if self._steps_left is not None:
             self._steps_left -= 1
         if self.steps == 1:
-            self._loop.call_soon_threadsafe(self._begun)
-
-    def _begun(self) -> None:
-        self.first_step.set()
-        self._on_first_step()
+            self._loop.call_soon_threadsafe(self.first_step.set)
 
     def _do(self, learner: BlockLearner, job: Callable[[BlockLearner], Any], done: asyncio.Future[Any]) -> None:
         if done.cancelled():

@@ -124,6 +124,7 @@ class Volunteer:
         """Take part in round after round; return after ``rounds`` of them when given."""
         self.trainer.train(True)
         await self.trainer.first_step.wait()  # the learner's start takes seconds; a trainer that fails ends the peer
+        self.emit({"event": "training", "block": self.block})
         number = 0
         while rounds is None or self.rounds_done < rounds:
             settings = self.manifest.rounds
