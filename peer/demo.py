@@ -1,7 +1,7 @@
 """The demo: a whole swarm on this machine, measured from outside as any client would.
 
-This process only starts, watches and stops others. Cross-entropies and text come from ``blockswarm evaluate`` and
-``blockswarm generate`` run as child processes against the swarm; everything else from the volunteers' event logs.
+This process only starts, watches and stops others. Cross-entropies, text and the count of holders come from a client in
+a child process (`blockswarm.peer.measure`); everything else from the volunteers' event logs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from blockswarm.errors import BlockswarmError
 from blockswarm.model.corpus import Corpus, open_corpus
 from blockswarm.peer.demo_score import ReplicaLog, rounds_between, score, traffic, words, words_known
 from blockswarm.peer.local import LocalSwarm, model_of
-from blockswarm.peer.node import LocalError, Node
+from blockswarm.peer.node import Node
 
 MIN_ROUND_SECONDS, MAX_ROUND_SECONDS = 6.0, 30.0
 """Below the first, the phases of a round leave no time to train while this machine also runs all the others."""
@@ -27,10 +27,8 @@ START_SECONDS = 90.0
 """Volunteers get this long to train their first step; all of them import torch on the same cores at once."""
 LEAD_SECONDS = 15.0
 """Time until round 1 begins: about what starting takes, so that the first rounds find everyone there."""
-MEASURE_SECONDS = 60.0
+MEASURE_SECONDS = 120.0
 """One measurement through the swarm gets this long."""
-ATTEMPTS = 2
-"""Times a measurement is tried: the first may come while holders are still announcing themselves."""
 LATE_SECONDS = 3.0
 """Reports on the last round are waited for this long after its close."""
 HELDOUT_BYTES = 4096
@@ -107,7 +105,7 @@ class DemoResult:
     text: str
     """Generated pieces, prompts included, one after another."""
     holders: list[int]
-    """Holders of every block at the end, counted by ``blockswarm status``: those who answered it."""
+    """Holders of every block at the end, counted by the client: those who answered it."""
     killed: list[str]
     """Processes that did not leave by themselves."""
     leftover_processes: int
@@ -181,19 +179,26 @@ class _Demo:
         swarm.start_bootstrap()
         volunteers = [swarm.start_volunteer(number % config.blocks, data=self._spec) for number in range(config.peers)]
         self._wait("ready", volunteers)
-        initial = self._measuring.submit(self._evaluate, "parallel", "genesis")
+        initial = self._measuring.submit(self._measure, readouts=["parallel"], genesis=True)
         self._wait("training", volunteers)
         trained_from = time.time()
         self._display.note(f"all train; rounds of {config.round_seconds:g} s for {config.seconds:g} s")
-        self._watch(until=trained_from + config.seconds)
-        ce_initial = self._result(initial)["parallel"]
+        self._watch(trained_from + config.seconds, initial)
+        before = self._result(initial)
         trained_until = time.time()
         rounds = self._finished_rounds(trained_from, trained_until)
 
         self._display.note("measuring through the swarm")
-        final = self._result(self._measuring.submit(self._evaluate, "both", "latest"))
-        pieces = self._result(self._measuring.submit(self._generate))
-        holders = self._result(self._measuring.submit(self._holders))
+        after = self._result(
+            self._measuring.submit(
+                self._measure,
+                readouts=["parallel", "sweep"],
+                prompts=PROMPTS,
+                piece_bytes=PIECE_BYTES,
+                temperature=TEMPERATURE,
+                seed=self._config.seed,
+            )
+        )
         logs = [
             ReplicaLog(number % config.blocks, node.events, node.ended_at) for number, node in enumerate(volunteers)
         ]
@@ -214,14 +219,14 @@ class _Demo:
             total_seconds=round(time.time() - began, 1),
             round_seconds=config.round_seconds,
             **asdict(judged),
-            words_known=words_known(pieces, vocabulary),
-            ce_initial=ce_initial,
-            ce_final=final["parallel"],
-            ce_final_sweep=final["sweep"],
+            words_known=words_known(after["pieces"], vocabulary),
+            ce_initial=before["ce"]["parallel"],
+            ce_final=after["ce"]["parallel"],
+            ce_final_sweep=after["ce"]["sweep"],
             bytes_sent=sent,
             bytes_received=received,
-            text="\n".join(prompt + piece for prompt, piece in zip(PROMPTS, pieces, strict=True)),
-            holders=holders,
+            text="\n".join(prompt + piece for prompt, piece in zip(PROMPTS, after["pieces"], strict=True)),
+            holders=after["holders"],
             killed=killed,
             leftover_processes=leftover,
         )
@@ -232,10 +237,12 @@ class _Demo:
             node.wait_event(event, timeout=max(1.0, deadline - time.monotonic()))
             self._display.update(volunteers)
 
-    def _watch(self, until: float) -> None:
-        """Show progress until then; a volunteer that ends is told about, and the rest goes on."""
+    def _watch(self, until: float, beside: Future[Any]) -> None:
+        """Show progress until then. A volunteer that ends is told about; a failure of what runs beside ends the demo."""
         while time.time() < until:
             self._look()
+            if beside.done():
+                beside.result()
             time.sleep(WATCH_SECONDS)
 
     def _look(self) -> None:
@@ -266,30 +273,12 @@ class _Demo:
             time.sleep(WATCH_SECONDS)
         return future.result()
 
-    def _evaluate(self, readout: str, states: str) -> dict[str, float]:
-        options = ["--readout", readout, "--states", states, "--data", self._spec, "--max-bytes", str(HELDOUT_BYTES)]
-        answer: dict[str, float] = self._ask("evaluate", *options)["ce"]
+    def _measure(self, **wanted: Any) -> dict[str, Any]:
+        """The answer of the measuring child; `blockswarm.peer.measure.Wanted` says what can be asked."""
+        request = {"peers_file": str(self._swarm.peers_file), "data": self._spec, "max_bytes": HELDOUT_BYTES, **wanted}
+        done = self._swarm.module("blockswarm.peer.measure", given=json.dumps(request), timeout=MEASURE_SECONDS)
+        answer: dict[str, Any] = json.loads(done.stdout)
         return answer
-
-    def _generate(self) -> list[str]:
-        options = ["--max-bytes", str(PIECE_BYTES), "--temperature", str(TEMPERATURE), "--seed", str(self._config.seed)]
-        return [self._ask("generate", prompt, *options)["text"] for prompt in PROMPTS]
-
-    def _holders(self) -> list[int]:
-        """Holders of each block that answer, as anyone can see them."""
-        return [sum(bool(one["rounds"]) for one in block["holders"]) for block in self._ask("status")["blocks"]]
-
-    def _ask(self, command: str, *options: str) -> Any:
-        """The JSON answer of a command, run as a user would."""
-        for attempt in range(ATTEMPTS):
-            try:
-                done = self._swarm.command(command, *options, "--json", timeout=MEASURE_SECONDS)
-            except LocalError:
-                if attempt + 1 == ATTEMPTS:
-                    raise
-            else:
-                return json.loads(done.stdout)
-        raise AssertionError("unreachable")
 
 
 def _absolute(spec: str) -> str:

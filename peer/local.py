@@ -157,22 +157,28 @@ class LocalSwarm:
         LocalError
             When it fails (unless ``check`` is false) or takes longer than ``timeout`` seconds.
         """
-        line = [sys.executable, "-m", "blockswarm", *arguments]
+        return self.module("blockswarm", *arguments, timeout=timeout, check=check)
+
+    def module(
+        self, name: str, *arguments: str, timeout: float, check: bool = True, given: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``python -m name`` in the swarm's folder with ``given`` as standard input; errors as for `command`."""
+        what = " ".join([name, *arguments[:1]])
         try:
             done = subprocess.run(
-                line,
+                [sys.executable, "-m", name, *arguments],
                 cwd=self.folder,
                 env={**os.environ, **self.environment},
-                stdin=subprocess.DEVNULL,
+                input=given,
                 capture_output=True,
                 text=True,
                 timeout=timeout,
             )
         except subprocess.TimeoutExpired as error:
-            raise LocalError(f"blockswarm {arguments[0]}: no answer within {timeout:g} s") from error
+            raise LocalError(f"{what}: no answer within {timeout:g} s") from error
         if check and done.returncode != 0:
             words = done.stderr.strip()[-TAIL_BYTES:]
-            raise LocalError(f"blockswarm {arguments[0]} failed (exit code {done.returncode}): {words}")
+            raise LocalError(f"{what} failed (exit code {done.returncode}): {words}")
         return done
 
     def volunteers(self) -> list[Node]:

@@ -1,0 +1,99 @@
+"""Measurements of the demo's swarm by an ordinary client: ``python -m blockswarm.peer.measure``.
+
+It is a process of its own because the client's network stack should count neither as the demo's nor as a volunteer's.
+Reads one JSON object (`Wanted`) from standard input, connects once, and prints one JSON object with the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from blockswarm.errors import BlockswarmError
+from blockswarm.swarm.evaluation import evaluate, read_stretches
+
+if TYPE_CHECKING:
+    from blockswarm.swarm.client import SwarmClient
+    from blockswarm.swarm.readouts import Readout
+
+T = TypeVar("T")
+
+ATTEMPTS = 3
+"""Times each measurement is tried: holders may still be announcing themselves, or be slow on a loaded machine."""
+PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What to measure."""
+
+    peers_file: str
+    data: str
+    """Corpus whose held-out part is used."""
+    max_bytes: int
+    """Most held-out text."""
+    readouts: list[Readout]
+    """Readouts to measure the cross-entropy of."""
+    genesis: bool = False
+    """Measure the states training began with."""
+    prompts: tuple[str, ...] = ()
+    """Texts to continue."""
+    piece_bytes: int = 0
+    temperature: float = 0.5
+    seed: int = 0
+
+
+def measure(wanted: Wanted) -> dict[str, Any]:
+    """``{"ce": {readout: nats/byte}, "pieces": [text after each prompt], "holders": [how many, per block]}``."""
+    from blockswarm.swarm.client import SwarmClient
+
+    with _patiently(lambda: SwarmClient.connect(wanted.peers_file)) as swarm:
+        context = swarm.manifest.model.context
+        stretches = read_stretches(wanted.data, context=context, max_bytes=wanted.max_bytes)
+        ce = {
+            readout: _patiently(partial(evaluate, swarm, stretches, readout=readout, genesis=wanted.genesis))
+            for readout in wanted.readouts
+        }
+        with ThreadPoolExecutor(max(1, len(wanted.prompts))) as pool:
+            pieces = list(pool.map(lambda prompt: _patiently(lambda: _continue(swarm, prompt, wanted)), wanted.prompts))
+        holders = _patiently(swarm.holders)
+        return {
+            "ce": {readout: result.nats_per_byte for readout, result in ce.items()},
+            "pieces": pieces,
+            "holders": [sum(bool(one.rounds) for one in holders[block]) for block in sorted(holders)],
+        }
+
+
+def _continue(swarm: SwarmClient, prompt: str, wanted: Wanted) -> str:
+    return swarm.generate(prompt, max_bytes=wanted.piece_bytes, temperature=wanted.temperature, seed=wanted.seed)
+
+
+def _patiently(action: Callable[[], T]) -> T:
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return action()
+        except BlockswarmError as error:
+            print(f"trying again: {error}", file=sys.stderr)
+            time.sleep(PAUSE_SECONDS)
+    return action()
+
+
+def main() -> int:
+    """Measure what standard input asks for; a failure is one line on standard error and exit code 1."""
+    try:
+        answer = measure(Wanted(**json.load(sys.stdin)))
+    except BlockswarmError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
