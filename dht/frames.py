@@ -8,7 +8,7 @@ One stream (libp2p protocol ``/blockswarm/rpc/1``) carries request and reply in 
 
 ``v`` protocol version, ``run`` manifest digest (32 bytes) or nil, ``m`` method, ``b`` body, ``n`` length of the blob
 that follows the header, ``e`` error code, ``t`` its text. All lengths are exact: an early end is an error, never a
-short answer.
+short answer. A caller keeps its half of the stream open until it has the reply; ending it earlier withdraws the call.
 """
 
 from __future__ import annotations

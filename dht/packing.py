@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]  # ships without types
+import msgpack
 
 MAX_DEPTH = 12
 """Nesting a frame or record may have; ours use at most 4."""

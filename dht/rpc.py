@@ -37,6 +37,8 @@ STALL_SECONDS = 15.0
 """A blob that makes no progress for so long is given up."""
 SLOWEST_RATE = 32 << 10
 """Bytes per second below which a blob is given up, so that no slot is held for ever by dripping."""
+GONE_SECONDS = 0.5
+"""How often a running handler is checked for whether its caller is still there."""
 LINGER_SECONDS = 2.0
 """How long a refused caller gets to read the refusal before its stream is closed."""
 CHUNK = 256 << 10
@@ -60,6 +62,10 @@ class Reply:
 
     body: dict[str, Any] = field(default_factory=dict)
     blob: Blob = b""
+
+
+class CallerGone(Exception):
+    """The caller ended its stream before it had the answer: it does not want it any more."""
 
 
 Handler = Callable[[Request], Awaitable[Reply]]
@@ -115,7 +121,7 @@ class RpcServer:
                 if not await self._answer(peer_id, head, reader, writer):
                     await _linger(reader)
                     return
-        except (OSError, EOFError, TimeoutError):
+        except (OSError, EOFError, TimeoutError, CallerGone):
             logger.debug("stream of %s ended early", peer_id)
             writer.transport.abort()
         finally:
@@ -152,13 +158,13 @@ class RpcServer:
                     raise RpcRefused("too-large", f"{head.method}: {head.blob_length} bytes, at most {limit} allowed")
                 blob = await read_blob(reader, head.blob_length, self._traffic)
                 unread = False
-                reply = await self._handle(method, Request(peer_id, head.method, head.body, blob))
+                reply = await self._handle(method, Request(peer_id, head.method, head.body, blob), reader)
                 view = memoryview(reply.blob).cast("B")
                 await self._write(writer, frames.encode_reply(reply.body, blob_length=len(view)), view)
             return True
         except RpcRefused as refusal:
             answer = _encode_refusal(refusal)
-        except (OSError, EOFError, TimeoutError):
+        except (OSError, EOFError, TimeoutError, CallerGone):
             raise
         except Exception as error:
             self._log_once(head.method, error)
@@ -178,18 +184,26 @@ class RpcServer:
             raise RpcRefused("wrong-run", f"this peer is in {mine}, the call is for {theirs}")
         return method
 
-    async def _handle(self, method: _Method, request: Request) -> Reply:
-        deadline = asyncio.timeout(method.timeout)
+    async def _handle(self, method: _Method, request: Request, reader: asyncio.StreamReader) -> Reply:
+        """Run the handler, not longer than it may take nor than its caller waits."""
+        task = asyncio.ensure_future(method.handler(request))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + method.timeout
         try:
-            async with deadline:
-                return await method.handler(request)
+            while (left := deadline - loop.time()) > 0:
+                if (await asyncio.wait([task], timeout=min(left, GONE_SECONDS)))[0]:
+                    return task.result()
+                if reader.at_eof() or reader.exception() is not None:
+                    raise CallerGone
+            raise RpcRefused("timeout", f"{request.method} took longer than {method.timeout:g} s on this peer")
         except (TimeoutError, OSError, EOFError) as error:
-            # These must not look like trouble on the caller's stream.
-            if isinstance(error, TimeoutError) and deadline.expired():
-                text = f"{request.method} took longer than {method.timeout:g} s on this peer"
-                raise RpcRefused("timeout", text) from None
+            # The handler's own: it must not look like trouble on the caller's stream.
             self._log_once(request.method, error)
             raise RpcRefused("internal", f"{request.method} failed on this peer") from None
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=STALL_SECONDS)
 
     @contextlib.contextmanager
     def _slot(self, peer_id: str) -> Iterator[None]:
@@ -207,7 +221,7 @@ class RpcServer:
 
     @contextlib.contextmanager
     def _blob_memory(self, length: int) -> Iterator[None]:
-        if self._blob_bytes and self._blob_bytes + length > MAX_BLOBS_IN_FLIGHT:
+        if length and self._blob_bytes and self._blob_bytes + length > MAX_BLOBS_IN_FLIGHT:
             raise RpcRefused("busy", "this peer is receiving too much at once", {"retry_after": 1.0})
         self._blob_bytes += length
         try:

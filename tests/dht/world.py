@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from blockswarm.clock import SystemClock
+from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.records import BlockRecord
 
@@ -53,3 +55,29 @@ async def eventually(condition: Callable[[], Any], *, within: float = 20.0) -> A
             return value
         assert loop.time() < end, f"not within {within} s: {inspect.getsource(condition).strip()}"
         await asyncio.sleep(0.05)
+
+
+async def new_host(identity: Identity | None = None, **options: Any) -> Host:
+    """A real host on loopback; whoever starts it stops it."""
+    settings: dict[str, Any] = {"listen": [LOOPBACK], "clock": SystemClock(), "startup_timeout": 30.0}
+    return await Host.start(identity or Identity.ephemeral(), **(settings | options))
+
+
+def knows(host: Host, other: Host) -> bool:
+    """Whether ``other`` is in the DHT routing table of ``host``."""
+    return other.peer_id in map(str, host.node.protocol.routing_table.peer_id_to_uid)
+
+
+@contextlib.asynccontextmanager
+async def two_hosts() -> AsyncIterator[tuple[Host, Host]]:
+    """Two hosts that know each other."""
+    first = await new_host()
+    try:
+        second = await new_host(initial_peers=first.addresses())
+        try:
+            await eventually(lambda: knows(first, second) and knows(second, first))
+            yield first, second
+        finally:
+            await second.stop()
+    finally:
+        await first.stop()

@@ -1,0 +1,443 @@
+"""Calls between real hosts: what honest callers get, and what hostile bytes do not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import time
+
+import msgpack
+import pytest
+import pytest_asyncio
+
+from blockswarm.dht import frames, rpc
+from blockswarm.dht.errors import FrameError, RpcError, RpcRefused
+from blockswarm.dht.rpc import Reply
+from tests.dht.world import NOBODY, eventually, two_hosts
+
+# One pair of hosts for the whole file: starting them is most of the time.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+DIGEST = b"r" * 32
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair():
+    async with two_hosts() as hosts:
+        yield hosts
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(rpc, "LINGER_SECONDS", 0.2)
+    monkeypatch.setattr(rpc, "GONE_SECONDS", 0.05)
+
+
+async def echo(request):
+    return Reply({"method": request.method, "caller": request.peer_id, **request.body}, request.blob)
+
+
+async def test_a_call_brings_body_and_blob_and_the_proven_caller(pair):
+    server, client = pair
+    server.register("echo", echo, max_blob=1000, run_bound=False)
+    reply = await client.call(server.peer_id, "echo", {"x": [1, b"y"]}, blob=b"z" * 1000, max_blob=1000, timeout=10)
+    assert reply.body == {"method": "echo", "caller": client.peer_id, "x": [1, b"y"]}
+    assert reply.blob == b"z" * 1000
+
+
+async def test_large_blobs_arrive_whole_both_ways_and_are_counted(pair):
+    server, client = pair
+    server.register("echo", echo, max_blob=1 << 25, run_bound=False)
+    data = os.urandom((8 << 20) + 7)
+    sent, received = client.bytes_sent, client.bytes_received
+    reply = await client.call(server.peer_id, "echo", {}, blob=memoryview(data), max_blob=1 << 25, timeout=60)
+    assert hashlib.sha256(reply.blob).digest() == hashlib.sha256(data).digest()
+    for counted in (client.bytes_sent - sent, client.bytes_received - received):
+        assert len(data) < counted < len(data) + 4096
+
+
+async def test_many_calls_at_once(pair):
+    server, client = pair
+    server.register("echo", echo, max_blob=1 << 20, run_bound=False)
+    blob = os.urandom(100_000)
+    replies = await asyncio.gather(
+        *(client.call(server.peer_id, "echo", {"i": i}, blob=blob, max_blob=1 << 20, timeout=60) for i in range(30))
+    )
+    assert [reply.body["i"] for reply in replies] == list(range(30))
+    assert all(reply.blob == blob for reply in replies)
+
+
+async def fails(call, code):
+    with pytest.raises(RpcError) as caught:
+        await call
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+async def test_members_of_another_run_are_turned_down_with_the_reason(pair):
+    server, client = pair
+    server.register("secret", echo)
+    error = await fails(client.call(server.peer_id, "secret", {}, timeout=10), "wrong-run")
+    assert "this peer is in no run, the call is for none" in error.text
+    server.set_run(DIGEST)
+    client.set_run(b"s" * 32)
+    error = await fails(client.call(server.peer_id, "secret", {}, timeout=10), "wrong-run")
+    assert "manifest 727272727272, the call is for 737373737373" in error.text
+    client.set_run(DIGEST)
+    await client.call(server.peer_id, "secret", {}, timeout=10)
+    for host in pair:
+        host.set_run(None)
+
+
+async def test_different_software_versions_meet_and_hear_who_must_upgrade(pair):
+    server, client = pair
+    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (reader, writer):
+        writer.write(frames.encode_request("hello", {}, version=0))
+        head = await read_head(reader)
+        assert head.code == "protocol" and "the caller must upgrade blockswarm" in head.text
+        # The stream is still in step: a proper request may follow.
+        writer.write(frames.encode_request("hello", {}))
+        assert (await read_head(reader)).ok
+
+
+async def test_refusals_carry_code_text_and_detail(pair):
+    server, client = pair
+
+    async def refuse(request):
+        raise RpcRefused("unknown-state", "I have newer ones", {"states": [{"round": 3}]})
+
+    server.register("ask", refuse, run_bound=False)
+    error = await fails(client.call(server.peer_id, "ask", {}, timeout=10), "unknown-state")
+    assert error.text == "I have newer ones" and error.detail == {"states": [{"round": 3}]}
+    await fails(client.call(server.peer_id, "no-such", {}, timeout=10), "unknown-method")
+
+
+@pytest.mark.parametrize("error", [ValueError, OSError, TimeoutError, EOFError, KeyError])
+async def test_a_failing_handler_does_not_leak_its_text_and_is_logged_once(pair, caplog, error):
+    server, client = pair
+
+    async def broken(request):
+        raise error("the password is 1234")
+
+    server.register("broken", broken, run_bound=False)
+    for _ in range(3):
+        failure = await fails(client.call(server.peer_id, "broken", {}, timeout=10), "internal")
+        assert "1234" not in str(failure) + str(failure.detail)
+    assert caplog.text.count("handler of broken failed") == 1
+
+
+async def test_a_reply_that_cannot_be_sent_is_an_internal_error(pair):
+    server, client = pair
+
+    async def wrong(request):
+        return Reply({"x": {1, 2}})
+
+    server.register("wrong", wrong, run_bound=False)
+    await fails(client.call(server.peer_id, "wrong", {}, timeout=10), "internal")
+    with pytest.raises(FrameError):
+        await client.call(server.peer_id, "wrong", {"x": object()}, timeout=10)
+
+
+async def test_a_handler_that_takes_too_long_is_stopped(pair):
+    server, client = pair
+    stopped = asyncio.Event()
+
+    async def slow(request):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    server.register("slow", slow, run_bound=False, timeout=0.2)
+    error = await fails(client.call(server.peer_id, "slow", {}, timeout=10), "timeout")
+    assert "took longer than 0.2 s" in error.text
+    assert stopped.is_set()
+
+
+async def test_a_caller_does_not_wait_longer_than_it_said(pair):
+    server, client = pair
+
+    async def slow(request):
+        await asyncio.sleep(60)
+
+    server.register("slow", slow, run_bound=False)
+    start = time.monotonic()
+    await fails(client.call(server.peer_id, "slow", {}, timeout=0.3), "timeout")
+    assert time.monotonic() - start < 3
+
+
+async def test_a_cancelled_call_closes_its_stream_and_stops_the_handler(pair):
+    server, client = pair
+    entered, stopped = asyncio.Event(), asyncio.Event()
+
+    async def slow(request):
+        entered.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    server.register("slow", slow, run_bound=False, timeout=60)
+    call = asyncio.create_task(client.call(server.peer_id, "slow", {}, timeout=60))
+    await asyncio.wait_for(entered.wait(), 10)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await asyncio.wait_for(stopped.wait(), 10)
+    await eventually(lambda: server._server._streams == 0)
+
+
+async def test_an_unknown_peer_is_unreachable_and_oneself_too(pair):
+    _, client = pair
+    assert NOBODY in (await fails(client.call(NOBODY, "hello", {}, timeout=10), "unreachable")).text
+    assert "itself" in (await fails(client.call(client.peer_id, "hello", {}, timeout=10), "unreachable")).text
+
+
+async def test_a_blob_larger_than_allowed_is_refused_before_it_is_read(pair):
+    server, client = pair
+    asked = []
+
+    def limit(peer_id, body, length):
+        asked.append((peer_id, body, length))
+        if body.get("bad"):
+            raise RpcRefused("bad-request", "not from you")
+        return 1000
+
+    server.register("put", echo, max_blob=limit, run_bound=False)
+    before = server.bytes_received
+    error = await fails(client.call(server.peer_id, "put", {}, blob=b"x" * (16 << 20), timeout=20), "too-large")
+    assert "16777216 bytes, at most 1000" in error.text
+    await fails(client.call(server.peer_id, "put", {"bad": True}, blob=b"x" * 10, timeout=20), "bad-request")
+    assert server.bytes_received - before < 1000
+    assert asked[0] == (client.peer_id, {}, 16 << 20)
+
+
+async def test_a_reply_larger_than_expected_is_not_read(pair):
+    server, client = pair
+
+    async def flood(request):
+        return Reply({}, b"x" * (1 << 20))
+
+    server.register("flood", flood, run_bound=False)
+    error = await fails(client.call(server.peer_id, "flood", {}, max_blob=1000, timeout=20), "too-large")
+    assert "1048576 bytes, at most 1000 expected" in error.text
+
+
+async def test_at_most_so_many_calls_of_one_peer_at_once(pair, monkeypatch):
+    server, client = pair
+    monkeypatch.setattr(rpc, "MAX_CALLS_PER_PEER", 2)
+    release = asyncio.Event()
+
+    async def wait(request):
+        await release.wait()
+        return Reply({})
+
+    server.register("wait", wait, run_bound=False)
+    waiting = [asyncio.create_task(client.call(server.peer_id, "wait", {}, timeout=30)) for _ in range(2)]
+    await eventually(lambda: server._server._calls[client.peer_id] == 2)
+    error = await fails(client.call(server.peer_id, "wait", {}, timeout=30), "busy")
+    assert error.detail == {"retry_after": 1.0}
+    release.set()
+    await asyncio.gather(*waiting)
+    await client.call(server.peer_id, "wait", {}, timeout=30)
+
+
+async def test_at_most_so_many_calls_and_bytes_at_once_in_all(pair, monkeypatch):
+    server, client = pair
+    monkeypatch.setattr(rpc, "MAX_BLOBS_IN_FLIGHT", 1000)
+    monkeypatch.setattr(rpc, "MAX_CALLS", 2)
+    release = asyncio.Event()
+
+    async def wait(request):
+        await release.wait()
+        return Reply({})
+
+    server.register("wait", wait, max_blob=2000, run_bound=False)
+    # A blob above the whole allowance is taken when it is alone, or it could never be sent.
+    waiting = [asyncio.create_task(client.call(server.peer_id, "wait", {}, blob=b"x" * 1500, timeout=30))]
+    await eventually(lambda: server._server._blob_bytes == 1500)
+    error = await fails(client.call(server.peer_id, "wait", {}, blob=b"x", timeout=30), "busy")
+    assert "too much at once" in error.text
+    waiting.append(asyncio.create_task(client.call(server.peer_id, "wait", {}, timeout=30)))
+    await eventually(lambda: server._server._calls.total() == 2)
+    await fails(client.call(server.peer_id, "wait", {}, timeout=30), "busy")
+    release.set()
+    await asyncio.gather(*waiting)
+    assert server._server._blob_bytes == 0 and server._server._calls.total() == 0
+
+
+# -- hostile bytes on a raw stream ----------------------------------------------------------------------------------
+
+
+async def read_head(reader):
+    length = frames.header_length(await asyncio.wait_for(reader.readexactly(4), 10))
+    return frames.decode_reply(await reader.readexactly(length))
+
+
+async def answer_to(pair, data, *, eof=False):
+    """What the server answers to raw bytes, then whether it closes the stream (None: it does without an answer)."""
+    server, client = pair
+    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (reader, writer):
+        writer.write(data)
+        if eof:
+            writer.write_eof()
+        try:
+            head = await read_head(reader)
+        except asyncio.IncompleteReadError:
+            return None
+        with contextlib.suppress(OSError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+        return head
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="http"),
+        pytest.param(b"\xff" * 4, id="oversize header"),
+        pytest.param(b"\x00\x00\x00\x00", id="empty header"),
+        pytest.param(b"\x00\x00\x00\x05hello", id="no msgpack"),
+        pytest.param(b"\x00\x00\x00\x01\xc0", id="no map"),
+        pytest.param(b"\x00\x00\x00\x04" + b"\xdd\xff\xff\xff", id="huge list announced"),
+    ],
+)
+async def test_garbage_is_answered_and_the_stream_closed(pair, data):
+    head = await answer_to(pair, data)
+    assert head is not None and head.code == "bad-request"
+    await still_alive(pair)
+
+
+async def still_alive(pair):
+    server, client = pair
+    await client.call(server.peer_id, "hello", {}, timeout=10)
+    await eventually(lambda: server._server._calls.total() == 0 and server._server._blob_bytes == 0)
+
+
+async def test_an_oversize_blob_is_turned_down_from_its_header_alone(pair):
+    pair[0].register("put", echo, max_blob=1000, run_bound=False)
+    head = await answer_to(pair, frames.encode_request("put", {}, blob_length=frames.MAX_BLOB))
+    assert head is not None and head.code == "too-large"
+    await still_alive(pair)
+
+
+@pytest.mark.parametrize("keep", [0, 2, 6, -3])
+async def test_a_request_that_ends_early_is_no_request(pair, keep):
+    called = []
+
+    async def note(request):
+        called.append(request)
+        return Reply({})
+
+    pair[0].register("put", note, max_blob=1000, run_bound=False)
+    whole = frames.encode_request("put", {}, blob_length=10) + b"0123456789"
+    assert await answer_to(pair, whole[: keep or None] if keep else b"", eof=True) is None
+    assert called == []
+    await still_alive(pair)
+
+
+async def test_a_blob_that_stops_coming_is_given_up(pair, monkeypatch):
+    server, client = pair
+    # The defaults of a function are fixed when it is defined: replace the limit where it is used.
+    whole = rpc.read_blob
+    monkeypatch.setattr(rpc, "read_blob", lambda reader, length, traffic, stall=0.3: whole(reader, length, traffic, stall=stall))  # fmt: skip # noqa: E501
+    server.register("put", echo, max_blob=1 << 20, run_bound=False)
+    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (reader, writer):
+        writer.write(frames.encode_request("put", {}, blob_length=1 << 20) + b"x" * 1000)
+        await eventually(lambda: server._server._blob_bytes)
+        await eventually(lambda: not server._server._blob_bytes)
+        with contextlib.suppress(OSError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+    await still_alive(pair)
+
+
+async def test_an_idle_stream_is_closed(pair, monkeypatch):
+    server, client = pair
+    monkeypatch.setattr(rpc, "IDLE_SECONDS", 0.2)
+    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (reader, writer):
+        writer.write(frames.encode_request("hello", {}))
+        assert (await read_head(reader)).ok
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+
+
+async def test_a_header_that_drips_is_given_up(pair, monkeypatch):
+    server, client = pair
+    monkeypatch.setattr(rpc, "HEADER_SECONDS", 0.2)
+    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (reader, writer):
+        writer.write(b"\x00\x00\x01\x00abc")
+        with contextlib.suppress(OSError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+    await still_alive(pair)
+
+
+async def test_a_caller_that_does_not_read_its_answer_is_given_up(pair, monkeypatch):
+    server, client = pair
+    monkeypatch.setattr(rpc, "STALL_SECONDS", 0.5)
+    big = bytes(64 << 20)
+
+    async def flood(request):
+        return Reply({}, big)
+
+    server.register("flood", flood, run_bound=False)
+    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (_, writer):
+        writer.write(frames.encode_request("flood", {}))
+        await eventually(lambda: server._server._calls.total() == 1)
+        await eventually(lambda: server._server._calls.total() == 0)
+    await still_alive(pair)
+
+
+async def test_at_most_so_many_streams(pair, monkeypatch):
+    server, client = pair
+    monkeypatch.setattr(rpc, "MAX_STREAMS", 1)
+    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (_, writer):
+        writer.write(b"\x00")
+        await eventually(lambda: server._server._streams == 1)
+        await fails(client.call(server.peer_id, "hello", {}, timeout=10), "unreachable")
+
+
+async def test_several_requests_follow_each_other_on_one_stream(pair):
+    server, client = pair
+    server.register("echo", echo, max_blob=10, run_bound=False)
+    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (reader, writer):
+        for number in range(3):
+            writer.write(frames.encode_request("echo", {"i": number}, blob_length=2) + b"ab")
+            head = await read_head(reader)
+            assert head.body["i"] == number and await reader.readexactly(head.blob_length) == b"ab"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(b"\x00\x00\x00\x03abc", id="garbage"),
+        pytest.param(b"\xff\xff\xff\xff", id="oversize"),
+        pytest.param(b"\x00\x00\x00\x01\xc0", id="no map"),
+    ],
+)
+async def test_nonsense_in_place_of_an_answer_is_a_protocol_error(pair, monkeypatch, reply):
+    server, client = pair
+
+    async def babble(peer_id, reader, writer):
+        writer.write(reply)
+        await reader.read()
+
+    monkeypatch.setattr(server._streams, "_handler", babble)
+    assert "nonsense" in (await fails(client.call(server.peer_id, "hello", {}, timeout=10), "protocol")).text
+
+
+@pytest.mark.parametrize("cut", [0, 3, 10, -1])
+async def test_an_answer_that_ends_early_is_no_answer(pair, monkeypatch, cut):
+    server, client = pair
+    whole = frames.encode_reply({"x": 1}, blob_length=5) + b"12345"
+
+    async def stop_short(peer_id, reader, writer):
+        writer.write(whole[:cut])
+        await writer.drain()
+
+    monkeypatch.setattr(server._streams, "_handler", stop_short)
+    await fails(client.call(server.peer_id, "hello", {}, max_blob=10, timeout=10), "unreachable")
+
+
+async def test_msgpack_of_another_shape_in_a_body_is_the_handlers_business_only_within_the_subset(pair):
+    header = msgpack.packb({"v": 1, "run": None, "m": "hello", "b": {"x": msgpack.ExtType(1, b"y")}, "n": 0})
+    head = await answer_to(pair, len(header).to_bytes(4, "big") + header)
+    assert head is not None and head.code == "bad-request"
