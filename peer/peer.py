@@ -250,12 +250,10 @@ class Peer:
     async def close(self) -> None:
         """Say goodbye, save, and end every part; whatever hangs is given up in time."""
         await self.supervisor.stop()
-        if self.post is not None:
-            await self.post.volunteer.stop()
         self.state = "OFFLINE"
         await asyncio.gather(self._say_goodbye(), self._save_last())
         if self.post is not None:
-            await self.post.trainer.stop()
+            await self.post.stop()
         if self.host is not None:
             await self.host.stop()
 

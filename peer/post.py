@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,13 @@ class Post:
     trainer: Trainer
     volunteer: Volunteer
     serving: ServingDesk
+    serving_thread: ThreadPoolExecutor
+
+    async def stop(self) -> None:
+        """End both threads, within bounds."""
+        await self.volunteer.stop()
+        self.serving_thread.shutdown(wait=False, cancel_futures=True)
+        await self.trainer.stop()
 
     async def checkpoint(self) -> Checkpoint:
         """Everything needed to go on from here later."""
@@ -128,7 +136,12 @@ def take_post(
     desk = Desk(host.peer_id, manifest, connection.clock, store.head)
     desk.register(host)
     serve_states(host, store)
-    serving = ServingDesk(manifest, store, lambda work: trainer.run(lambda _: work()), connection.clock, block=block)
+    # Certified states never change, so answers need not wait for a training step: they have a thread of their own.
+    serving_thread = ThreadPoolExecutor(1, thread_name_prefix="serving")
+    loop = asyncio.get_running_loop()
+    serving = ServingDesk(
+        manifest, store, lambda work: loop.run_in_executor(serving_thread, work), connection.clock, block=block
+    )
     serving.register(host)
 
     async def fetch(subject: int, ahead: list[Head]) -> State:
@@ -154,7 +167,7 @@ def take_post(
         for state in (resumed.block, resumed.embedding):
             if store.head(state.subject) is state:  # else the pending work was on a state that others have left behind
                 volunteer.ledgers[state.subject].pending = resumed.pending.get(state.subject, 0.0)
-    return Post(block, store, trainer, volunteer, serving)
+    return Post(block, store, trainer, volunteer, serving, serving_thread)
 
 
 def batch_seed(chosen: int | None, peer_id: str) -> int:
