@@ -1,7 +1,8 @@
 """The training thread: it owns the learner, makes step after step, and between two steps does what the peer asks.
 
-Everything that touches live weights (snapshots, corrections after a commit, evaluation) runs on this one thread, so none of it needs a lock. Training does not wait for a round to be averaged: the snapshot enters the average,
-steps made meanwhile stay in the live weights and enter the next one.
+Everything that touches live weights (snapshots, corrections after a commit, evaluation) runs on this one thread, so
+none of it needs a lock. Training does not wait for a round to be averaged: the snapshot enters the average, steps made
+meanwhile stay in the live weights and enter the next one.
 """
 
 from __future__ import annotations
