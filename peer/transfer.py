@@ -285,7 +285,8 @@ class StateFetcher:
             reply = await self._call(donor, "state.chunk", request, max_blob=CHUNK_BYTES, timeout=patience)
         except RpcError as error:
             download.give_back(index)
-            download.problems[donor] = str(error)
+            if donor not in download.banned:  # else what it was banned for is the better reason
+                download.problems[donor] = str(error)
             if error.code not in ("timeout", "unreachable", "busy"):
                 download.banned.add(donor)  # it will not have the state in a minute either
             return False

@@ -104,7 +104,7 @@ class Swarm:
         donor.register("state.chunk", answer)
 
     def fetcher(self, **options: Any) -> StateFetcher:
-        return StateFetcher(self.newcomer.call, MANIFEST, **{"stall": 0.7} | options)
+        return StateFetcher(self.newcomer.call, MANIFEST, **{"stall": 1.5} | options)
 
 
 @pytest.fixture
@@ -189,8 +189,8 @@ async def test_an_attempt_that_runs_out_of_time_is_taken_up_where_it_stopped(swa
 
     swarm.faults[swarm.ids[0]] = stop_at_the_fourth
     fetcher = swarm.fetcher()
-    with pytest.raises(TransferError, match=r"the state of block 0 did not arrive in 2 s, 3 of 6 chunks missing"):
-        await fetcher.fetch(0, swarm.ids[:1], seconds=2.0)
+    with pytest.raises(TransferError, match=r"the state of block 0 did not arrive in 4 s, 3 of 6 chunks missing"):
+        await fetcher.fetch(0, swarm.ids[:1], seconds=4.0)
     assert is_exactly(await fetcher.fetch(0, swarm.ids[1:2], seconds=20.0), STATE)
     assert sorted(swarm.asked[swarm.ids[1]]) == [3, 4, 5]
 
