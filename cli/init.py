@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
 MANIFEST = Path("swarm.toml")
 
+ROUND_SECONDS = {"tiny": 10.0, "small": 30.0, "base": 120.0}
+"""Default length of a round, s: enough to move an update of that size over a home uplink with time to spare."""
+
 
 def manifest_options(function: Function) -> Function:
     """What a new manifest can be given; `bootstrap --init` takes the same."""
     for option in (
         click.option("--seed", type=int, help="Seed of the initial parameters. [default: 0]"),
-        click.option("--round-seconds", type=float, metavar="S", help="Length of a round. [default: 10]"),
+        click.option(
+            "--round-seconds", type=float, metavar="S", help="Length of a round. [default: 10 tiny, 30 small, 120 base]"
+        ),
         click.option(
             "--data", metavar="NAME", help="Corpus to train on: docs, hf:<dataset>[:config], or a name. [default: docs]"
         ),
@@ -37,7 +42,9 @@ def new_manifest(size: str, options: dict[str, Any]) -> Manifest:
     from blockswarm.swarm.manifest import create_manifest
 
     given = {key: value for key, value in options.items() if value is not None}
-    return create_manifest(**{"name": "demo", "size": size, "now": time.time(), **given})
+    return create_manifest(
+        size=size, now=time.time(), **{"name": "demo", "round_seconds": ROUND_SECONDS.get(size, 10.0), **given}
+    )
 
 
 def write_manifest(manifest: Manifest, path: Path) -> None:

@@ -238,7 +238,7 @@ class _Demo:
             self._display.update(volunteers)
 
     def _watch(self, until: float, beside: Future[Any]) -> None:
-        """Show progress until then. A volunteer that ends is told about; a failure of what runs beside ends the demo."""
+        """Show progress until then. A volunteer that ends is told about; what fails beside ends the demo."""
         while time.time() < until:
             self._look()
             if beside.done():

@@ -14,6 +14,7 @@ import pytest
 from blockswarm.cli import main as front
 from blockswarm.cli import options
 from blockswarm.cli.bootstrap import ensure_manifest
+from blockswarm.model.config import SIZES
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest import Manifest
 
@@ -55,6 +56,12 @@ def test_init_writes_a_manifest_that_loads(capsys: pytest.CaptureFixture[str]) -
     manifest = Manifest.load("swarm.toml")
     assert (manifest.name, manifest.rounds.seconds, manifest.seed) == ("hello", 15.0, 3)
     assert f"wrote swarm.toml: run {manifest.run_id}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "base"])
+def test_every_named_size_has_rounds_that_fit_it(size: str) -> None:
+    assert front.run(["init", "--size", size]) == 0
+    assert Manifest.load("swarm.toml").model == SIZES[size]
 
 
 def test_init_never_overwrites(capsys: pytest.CaptureFixture[str]) -> None:
