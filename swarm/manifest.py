@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]  # ships without types
+import msgpack
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
