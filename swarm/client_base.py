@@ -19,7 +19,7 @@ from blockswarm.swarm.thread import TrioThread
 
 Peers = str | Path | Sequence[str]
 
-CONNECT_TIMEOUT = 20.0
+CONNECT_TIMEOUT = 30.0
 """Seconds to find a swarm; it takes one or two unless the first peers are dead."""
 
 CLOSE_SECONDS = 2.0

@@ -23,7 +23,7 @@ from blockswarm.swarm.pins import Offer
 from blockswarm.swarm.report import ClientStats, EventLog
 from blockswarm.swarm.route import Router
 
-STATES_TIMEOUT = 5.0
+STATES_TIMEOUT = 8.0
 """Seconds a holder gets to say which states it can serve."""
 
 SURVEY_GRACE = 0.2
@@ -86,6 +86,7 @@ class Core:
         grouped: dict[str, list[str]] = {}
         for peer_id, address in peers:
             grouped.setdefault(peer_id, []).append(address)
+        self.link.prepare()
         for peer_id, addresses in grouped.items():
             self.book.learn(peer_id, addresses)
         with trio.move_on_after(timeout) as scope:
@@ -221,7 +222,8 @@ class Core:
             if offer.block != block:
                 raise MessageError("block", f"is {offer.block}, on record for block {block}")
         except (RpcError, MessageError) as error:
-            self.offers.pop(peer, None)
+            if not isinstance(error, RpcError) or error.code != "timeout":
+                self.offers.pop(peer, None)  # one that is only slow still has what it had
             self.router.failed(peer, now=trio.current_time(), kind="error")
             if not isinstance(error, RpcError) or error.code not in ("unreachable", "timeout", "not-serving"):
                 self.notify("refused", f"{short(peer)} (block {block}): {error}", block=block, peer_id=peer)

@@ -25,10 +25,10 @@ from blockswarm.swarm.race import race
 
 T = TypeVar("T")
 
-ASK_TIMEOUT = 6.0
+ASK_TIMEOUT = 10.0
 """Seconds one peer gets for a question about the directory; the answer may need a walk through the DHT."""
 
-ASK_PATIENCE = 0.8
+ASK_PATIENCE = 1.0
 """Seconds of silence after which another peer is asked beside it."""
 
 MAX_ASKED = 12
@@ -206,7 +206,8 @@ class HolderBook:
 
         A peer that knows no live holder of a block is not the last word while there are others to ask.
         """
-        results: list[Exception | None] = await gather([self._refresher(block) for block in blocks])
+        shards = range(self._bound().limits.directory_shards)
+        results = await gather([self._refresher(block, shard) for block in blocks for shard in shards])
         for error in results:
             if error is not None and not isinstance(error, ConnectError):
                 raise error
@@ -236,9 +237,11 @@ class HolderBook:
 
         return await self.ask("records", {"kind": "progress", "run_id": manifest.run_id, "subject": subject}, accept)
 
-    def _refresher(self, block: int) -> Callable[[], Awaitable[None]]:
+    def _refresher(self, block: int, shard: int) -> Callable[[], Awaitable[None]]:
         manifest = self._bound()
-        body = {"kind": "block", "run_id": manifest.run_id, "block": block}
+        body: dict[str, Any] = {"kind": "block", "run_id": manifest.run_id, "block": block}
+        if shard:
+            body["shard"] = shard
 
         def accept(_: str, reply: Reply) -> None:
             kept = self._records.setdefault(block, {})
@@ -249,7 +252,7 @@ class HolderBook:
                 if record.peer_id not in kept or kept[record.peer_id].issued <= record.issued:
                     kept[record.peer_id] = record
                     self.learn(record.peer_id, record.addrs)
-            if not self.holders(block):
+            if not shard and not self.holders(block):
                 raise ClientError(f"knows no holder of block {block}")
 
         async def refresh() -> None:

@@ -7,6 +7,7 @@ dials: it listens nowhere, announces nothing, and its identity lives as long as 
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ MAX_STREAMS = 16
 
 IDLE_SECONDS = 45.0
 """A stream unused for longer is not used again: servers end theirs after 60 s."""
+
+SMALL_BLOB = 64 * 1024
+"""A blob up to this size fits any stream's window and is sent before the answer is waited for."""
 
 MAX_KNOWN_PEERS = 4096
 """Address book entries; the oldest give way."""
@@ -109,6 +113,11 @@ class Link:
             while len(self._addresses) > MAX_KNOWN_PEERS:
                 self._addresses.pop(next(iter(self._addresses)))
 
+    def prepare(self) -> None:
+        """Load the transport now, so that its import (half a second, more on a busy machine) counts against no call."""
+        if self._libp2p is None:
+            self._libp2p = transport.load()
+
     def addresses(self, peer_id: str) -> tuple[str, ...]:
         """What is known of where ``peer_id`` can be dialled."""
         return self._addresses.get(peer_id, ())
@@ -181,9 +190,7 @@ class Link:
         while True:
             stream, connection, reused = await self._stream(peer_id)
             try:
-                await stream.write(request + bytes(blob))
-                self.bytes_sent += len(request) + len(blob)
-                reply, received = await _receive(stream, max_blob)
+                reply, received, intact = await _exchange(stream, request, blob, max_blob)
             except RpcError:
                 await stream.reset()
                 raise
@@ -195,8 +202,12 @@ class Link:
             except BaseException:
                 await stream.reset()
                 raise
+            self.bytes_sent += len(request) + len(blob)
             self.bytes_received += received
-            self._idle.setdefault(peer_id, deque()).append((trio.current_time(), stream, connection))
+            if intact:
+                self._idle.setdefault(peer_id, deque()).append((trio.current_time(), stream, connection))
+            else:
+                await stream.reset()
             if isinstance(reply, RpcError):
                 raise reply
             return reply
@@ -242,13 +253,12 @@ class Link:
         if not targets:
             have = f"only {', '.join(known)}" if known else "none known"
             raise RpcError("unreachable", f"no TCP address of {short(peer_id)} to dial ({have})")
-        if self._libp2p is None:
-            self._libp2p = transport.load()
-        libp2p = self._libp2p
+        self.prepare()
 
         async def one(address: str) -> Connection:
             host, port = targets[address]
-            return await transport.dial(libp2p, host, port, peer_id, self._nursery)
+            assert self._libp2p is not None
+            return await transport.dial(self._libp2p, host, port, peer_id, self._nursery)
 
         with trio.move_on_after(DIAL_TIMEOUT) as scope:
             outcome = await race(targets, one, lambda _: DIAL_STAGGER)
@@ -261,6 +271,37 @@ class Link:
         return outcome.result
 
 
+async def _exchange(
+    stream: Stream, request: bytes, blob: bytes | memoryview, max_blob: int
+) -> tuple[Reply | RpcError, int, bool]:
+    """Send a request and receive its reply; the flag says whether the stream is good for another request.
+
+    A large blob is sent beside the waiting: a peer that turns the call down says so before it has taken the blob.
+    """
+    if len(blob) <= SMALL_BLOB:
+        await stream.write(request + bytes(blob))
+        return *await _receive(stream, max_blob), True
+    sent = False
+
+    async def send() -> None:
+        nonlocal sent
+        with contextlib.suppress(Exception):  # a broken stream shows in the reading too
+            await stream.write(request + bytes(blob))
+            sent = True
+
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        try:
+            reply, received = await _receive(stream, max_blob)
+        except Exception as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return reply, received, sent
+
+
 async def _receive(stream: Stream, max_blob: int) -> tuple[Reply | RpcError, int]:
     """One reply and its size in bytes. A refusal is returned, not raised: the stream stays good for the next call."""
     try:
@@ -271,6 +312,6 @@ async def _receive(stream: Stream, max_blob: int) -> tuple[Reply | RpcError, int
     if not head.ok:
         return RpcError(head.code, head.text, head.body), frames.PREFIX_BYTES + length
     if head.blob_length > max_blob:
-        raise RpcError("protocol", f"the answer announces {head.blob_length} bytes, at most {max_blob} are due")
+        raise RpcError("too-large", f"the answer announces {head.blob_length} bytes, at most {max_blob} are due")
     blob = await stream.read_exactly(head.blob_length)
     return Reply(head.body, blob), frames.PREFIX_BYTES + length + len(blob)

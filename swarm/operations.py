@@ -21,6 +21,13 @@ from blockswarm.swarm.readouts import read_all
 from blockswarm.swarm.report import CallReport
 from blockswarm.swarm.session import Session
 
+BEST_EFFORT_SECONDS = 5.0
+"""Best effort: seconds a byte waits for a block."""
+
+READING_SHARE = 0.25
+"""Share of its time that a reading of log-probabilities waits for a block that has holders but no answers: a
+measurement prefers late to incomplete."""
+
 
 @dataclass(frozen=True)
 class Score:
@@ -71,7 +78,8 @@ class Holder:
 async def begin(core: Core, prompt: bytes, asked: Writing) -> Generation:
     """Open a session and prepare to write."""
     report = CallReport("generate", asked.readout, seed=asked.drawn_seed)
-    session = await _bounded(asked.timeout, lambda: open_session(core, asked.pin, asked.best_effort, report))
+    patience = BEST_EFFORT_SECONDS if asked.best_effort else None
+    session = await _bounded(asked.timeout, lambda: open_session(core, asked.pin, patience, report))
     return Generation(session, prompt, asked)
 
 
@@ -153,7 +161,7 @@ def describe(core: Core, record: BlockRecord) -> Holder:
     )
 
 
-async def open_session(core: Core, pin: PinChoice, tolerant: bool, report: CallReport) -> Session:
+async def open_session(core: Core, pin: PinChoice, patience: float | None, report: CallReport) -> Session:
     """Choose the states to pin and begin.
 
     Raises
@@ -172,7 +180,7 @@ async def open_session(core: Core, pin: PinChoice, tolerant: bool, report: CallR
             raise NoHolderError(0, f"no live holder of any block of {core.manifest.run_id}: is anybody training it?")
     report.pin = chosen.as_json()
     core.stats.last = report
-    return Session(core, chosen, fixed=pin is not None, tolerant=tolerant, report=report)
+    return Session(core, chosen, fixed=pin is not None, patience=patience, report=report)
 
 
 async def _read(
@@ -189,7 +197,7 @@ async def _read(
 
     async def work() -> CallReport:
         nonlocal session
-        session = await open_session(core, asked.pin, not sweep, report)
+        session = await open_session(core, asked.pin, None if sweep else asked.timeout * READING_SHARE, report)
         await read_all(session, text, use, readout=asked.readout, seed=asked.seed, progress=asked.progress)
         report.pin, report.bytes = session.pin.as_json(), len(text)
         report.seconds = trio.current_time() - began

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from blockswarm.swarm.messages import StateName
 
@@ -87,3 +87,43 @@ def choose_pin(offers: Iterable[Offer], blocks: int) -> Pin | None:
         return None
     chosen = {block: choose_state(offers, block, embedding) for block in range(blocks)}
     return Pin(embedding, {block: state for block, state in chosen.items() if state is not None})
+
+
+def exchange(pin: Pin, offers: Iterable[Offer], block: int, blocks: int) -> Pin | None:
+    """``pin`` with another state of ``block``, whose pinned one nobody has any more.
+
+    As little as possible changes: the embedding stays while it can, and so do the states of the other blocks.
+
+    Parameters
+    ----------
+    pin : Pin
+        The states so far.
+    offers : iterable of Offer
+        One per live holder.
+    block, blocks : int
+        The block at issue, and how many the model has.
+
+    Returns
+    -------
+    Pin or None
+        None when nobody serves ``block``.
+    """
+    offers = list(offers)
+    state = choose_state(offers, block, pin.embedding)
+    if state is not None:
+        return Pin(pin.embedding, {**pin.blocks, block: state})
+    # Another embedding, then: it must suit this block, and as many of the others as can be.
+    suits = {name for offer in offers if offer.block == block and offer.states for name in offer.embedding}
+    embedding = choose_embedding(
+        replace(offer, embedding=tuple(name for name in offer.embedding if name in suits)) for offer in offers
+    )
+    if embedding is None:
+        return None
+    chosen: dict[int, StateName] = {}
+    for number in range(blocks):
+        old = pin.blocks.get(number)
+        if old is not None and any(o.block == number and o.has(old.digest, embedding.digest) for o in offers):
+            chosen[number] = old
+        elif (state := choose_state(offers, number, embedding)) is not None:
+            chosen[number] = state
+    return Pin(embedding, chosen)

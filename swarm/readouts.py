@@ -21,8 +21,11 @@ from blockswarm.swarm.session import Question, Session
 
 Readout = Literal["parallel", "sweep"]
 
-IN_FLIGHT = 6
-"""Requests per block under way at a time for a long text: enough to keep several holders busy."""
+IN_FLIGHT = 4
+"""Requests per block under way at a time for a long text: enough to keep two holders busy and their queues short."""
+
+CHUNK_POSITIONS = min(1024, MAX_POSITIONS)
+"""Bytes of context in one request for a long text: a holder that trains meanwhile answers it in well under a second."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def last_row(text: bytes | bytearray, context: int) -> Chunk:
 
 
 def chunks(text: bytes, context: int) -> Iterator[Chunk]:
-    """All rows of ``text`` in requests of at most 64 windows and 4096 positions."""
+    """All rows of ``text`` in requests of at most 64 windows and ``CHUNK_POSITIONS`` (one longer window goes alone)."""
     batch: list[tuple[int, int, int]] = []
     positions = 0
 
@@ -67,7 +70,7 @@ def chunks(text: bytes, context: int) -> Iterator[Chunk]:
         )
 
     for start, stop, take in plan_windows(len(text), context):
-        if batch and (len(batch) == MAX_WINDOWS or positions + stop - start > MAX_POSITIONS):
+        if batch and (len(batch) == MAX_WINDOWS or positions + stop - start > CHUNK_POSITIONS):
             yield cut()
             batch, positions = [], 0
         batch.append((start, stop, take))
@@ -114,12 +117,11 @@ async def read_all(
     async def work() -> None:
         nonlocal done
         for chunk in plan:  # the workers share one iterator
-            if failed:
-                return
             try:
                 rows = await read(session, chunk, readout=readout, seed=seed)
             except Exception as error:
                 failed.append(error)
+                nursery.cancel_scope.cancel()
                 return
             use(chunk.first_row, rows)
             done += chunk.rows

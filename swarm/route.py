@@ -28,8 +28,23 @@ SLOW_FACTOR = 3.0
 HEDGE_FLOOR = 0.15
 """Seconds below which nobody is called slow: scheduling jitter, not trouble."""
 
+FLOOR_PER_POSITION = 1e-3
+"""Added to ``HEDGE_FLOOR`` for every position to be computed."""
+
 FIRST_PATIENCE = 1.0
 """Seconds to wait for a holder never measured before a rival is asked too."""
+
+FIRST_PATIENCE_PER_POSITION = 3e-3
+"""Added to ``FIRST_PATIENCE`` for every position to be computed."""
+
+HEDGES_SAVED = 10.0
+"""Rivals that may be asked in a burst, when a holder stops with several requests in its queue."""
+
+HEDGES_PER_ANSWER = 0.1
+"""Rivals earned by a good answer. On an overloaded swarm everybody is slow, and asking twice would make it worse."""
+
+POOR_PATIENCE = 10.0
+"""Seconds to wait for a slow holder when no rival has been earned."""
 
 PRIOR_SECONDS = 0.2
 """Expected time of a request while nobody was measured at all."""
@@ -60,6 +75,7 @@ class Router:
 
     def __init__(self, salt: bytes = b"") -> None:
         self._salt = salt
+        self._hedges = HEDGES_SAVED
         self._holders: dict[str, _Holder] = {}
 
     def order(self, holders: Iterable[str], *, work: int, now: float, prefer: str | None = None) -> list[str]:
@@ -108,7 +124,15 @@ class Router:
         """Seconds to wait for ``peer`` before a rival is asked as well."""
         known = self._holders.get(peer)
         usual = known.usual.get(_size_class(work)) if known is not None else None
-        return FIRST_PATIENCE if usual is None else max(HEDGE_FLOOR, SLOW_FACTOR * usual)
+        if usual is None:
+            seconds = FIRST_PATIENCE + work * FIRST_PATIENCE_PER_POSITION
+        else:
+            seconds = max(HEDGE_FLOOR + work * FLOOR_PER_POSITION, SLOW_FACTOR * usual)
+        return seconds if self._hedges >= 1 else max(seconds, POOR_PATIENCE)
+
+    def hedged(self) -> None:
+        """A rival was asked beside a slow holder."""
+        self._hedges = max(0.0, self._hedges - 1)
 
     def started(self, peer: str) -> None:
         """A request to ``peer`` is on its way."""
@@ -126,6 +150,7 @@ class Router:
         before = known.usual.get(size, seconds)
         known.usual[size] = before + SMOOTHING * (seconds - before)
         known.failures, known.banned_until = 0, 0.0
+        self._hedges = min(HEDGES_SAVED, self._hedges + HEDGES_PER_ANSWER)
 
     def overtaken(self, peer: str, *, work: int, seconds: float) -> None:
         """A rival was faster: ``peer`` had not answered after ``seconds``, so it is known to take at least that."""

@@ -16,23 +16,20 @@ from blockswarm.dht.errors import RpcError
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import ClientError, MessageError, NoHolderError, UntrustedAnswerError
 from blockswarm.swarm.link import Reply, short, words
-from blockswarm.swarm.pins import Pin, choose_pin, choose_state
+from blockswarm.swarm.pins import Pin, exchange
 from blockswarm.swarm.race import Race, race
 from blockswarm.swarm.report import CallReport
 
 T = TypeVar("T")
 
-REQUEST_TIMEOUT = 30.0
-"""Seconds one holder gets for one request; long before, a rival is asked."""
+REQUEST_TIMEOUT = 40.0
+"""Seconds one holder gets for one request (it gives itself 30); long before, a rival is asked."""
 
 RECOVERIES = 3
 """Times a block without an answering holder is looked up again before the session gives up."""
 
 RECOVERY_PAUSE = 0.3
 """Seconds before the second look-up, doubled for each further one."""
-
-TOLERANT_SECONDS = 5.0
-"""Best effort: seconds a block gets for one answer before the others go on without it."""
 
 ABSENT_SECONDS = (2.0, 60.0)
 """Best effort: first and longest time a block is left out before it is asked again."""
@@ -70,17 +67,17 @@ class Session:
         States to begin with.
     fixed : bool
         Whether the user chose the pin; then it is never exchanged.
-    tolerant : bool
-        Best effort: a block without an answer is left out instead of ending the call.
+    patience : float, optional
+        Best effort: seconds a block gets for one answer before the others go on without it. None: never without.
     report : CallReport
         Filled in along the way.
     """
 
-    def __init__(self, core: Core, pin: Pin, *, fixed: bool, tolerant: bool, report: CallReport) -> None:
+    def __init__(self, core: Core, pin: Pin, *, fixed: bool, patience: float | None, report: CallReport) -> None:
         self.core = core
         self.pin = pin
         self.fixed = fixed
-        self.tolerant = tolerant
+        self.patience = patience
         self.report = report
         self.opened = trio.current_time()
         self.byte = 0
@@ -91,6 +88,7 @@ class Session:
         """Blocks being waited for, for the message of a deadline."""
         self._epoch = 0
         self._using: dict[int, str] = {}
+        self._refused: set[tuple[str, bytes, bytes]] = set()
         self._left: set[tuple[int, str]] = set()
         self._recovering: dict[int, Any] = {}
         self._absent: dict[int, tuple[float, float]] = {}  # block → (asked again at, how long it was left out)
@@ -121,22 +119,22 @@ class Session:
                 busy += 1
                 await trio.sleep(min(BUSY_PAUSE, max(0.05, min(wait for wait in waits if wait is not None))))
                 continue
-            if recoveries >= (1 if self.tolerant else RECOVERIES):
+            if recoveries >= (RECOVERIES if self.patience is None else 1):
                 raise self._nobody(block, outcome.failed)
             await self._recover(block, epoch, recoveries)
             recoveries += 1
 
     async def ask_or_skip(self, question: Question[T]) -> T | None:
-        """Like :meth:`ask`; in a tolerant session None for a block that does not answer in time."""
-        if not self.tolerant:
+        """Like :meth:`ask`; in a best-effort session None for a block that does not answer in time."""
+        if self.patience is None:
             return await self.ask(question)
         block = question.block
         again, pause = self._absent.get(block, (0.0, 0.0))
         if trio.current_time() < again:
             return None
-        why = f"no answer in {TOLERANT_SECONDS:g} s"
+        why = f"no answer in {self.patience:g} s"
         try:
-            with trio.move_on_after(TOLERANT_SECONDS) as scope:
+            with trio.move_on_after(self.patience) as scope:
                 answer = await self.ask(question)
             if not scope.cancelled_caught:
                 if self._absent.pop(block, None):
@@ -158,6 +156,11 @@ class Session:
         state = self.pin.blocks.get(block)
         if state is None:
             return []
+        if self.fixed:
+            # Holders may have more than they list (anyone can compute genesis): ask, and remember who had not.
+            pair = state.digest, self.pin.embedding.digest
+            live = [offer.peer_id for offer in self.core.live_offers(block)]
+            return [peer for peer in live if (peer, *pair) not in self._refused]
         return [
             offer.peer_id
             for offer in self.core.live_offers(block)
@@ -168,8 +171,15 @@ class Session:
         core, block = self.core, question.block
         order = core.router.order(peers, work=question.work, now=trio.current_time(), prefer=self._using.get(block))
 
+        running = 0
+
         async def attempt(peer: str) -> T:
+            nonlocal running
             began = trio.current_time()
+            if running:
+                core.stats.hedges += 1
+                core.router.hedged()
+            running += 1
             core.stats.requests += 1
             core.router.started(peer)
             try:
@@ -185,23 +195,23 @@ class Session:
                 )
                 result = question.check(reply)
             except (RpcError, UntrustedAnswerError) as error:
-                self._failed(block, peer, error)
+                self._failed(block, peer, pin, error)
                 raise
             finally:
+                running -= 1
                 core.router.ended(peer)
             core.router.answered(peer, work=question.work, seconds=trio.current_time() - began)
             return result
 
         outcome = await race(order, attempt, lambda peer: core.router.patience(peer, question.work))
         for peer, seconds in outcome.overtaken.items():
-            core.stats.hedges += 1
             core.router.overtaken(peer, work=question.work, seconds=seconds)
         if outcome.winner is not None:
             core.stats.answers += 1
             self._taken_over(block, outcome)
         return outcome
 
-    def _failed(self, block: int, peer: str, error: RpcError | UntrustedAnswerError) -> None:
+    def _failed(self, block: int, peer: str, pin: Pin, error: RpcError | UntrustedAnswerError) -> None:
         core, now = self.core, trio.current_time()
         core.stats.failures += 1
         if isinstance(error, UntrustedAnswerError):
@@ -209,6 +219,7 @@ class Session:
             core.router.failed(peer, now=now, kind="untrusted")
             core.notify("refused", f"{short(peer)} (block {block}): {error}", block=block, peer_id=peer, byte=self.byte)
         elif error.code == "unknown-state":
+            self._refused.add((peer, pin.blocks[block].digest, pin.embedding.digest))
             try:
                 core.take_offer(peer, error.detail)  # it has moved on; that is no fault
             except MessageError:
@@ -253,21 +264,12 @@ class Session:
                 self._repin(block)
 
     def _repin(self, block: int) -> None:
-        offers = self.core.live_offers()
         before = self.pin
-        state = choose_state(offers, block, before.embedding)
-        if state is not None:
-            self.pin = Pin(before.embedding, {**before.blocks, block: state})
-        else:
-            whole = choose_pin(offers, len(self.core.blocks))
-            if whole is None or block not in whole.blocks:
-                return
-            kept = {
-                other: name
-                for other, name in before.blocks.items()
-                if any(o.block == other and o.has(name.digest, whole.embedding.digest) for o in offers)
-            }
-            self.pin = Pin(whole.embedding, {**whole.blocks, **kept})
+        exchanged = exchange(before, self.core.live_offers(), block, len(self.core.blocks))
+        if exchanged is None:
+            return
+        self.pin = exchanged
+        if exchanged.embedding != before.embedding:
             self.embedding_epoch += 1
         self._epoch += 1
         if block not in before.blocks:
