@@ -142,10 +142,6 @@ class Desk:
             self._books[key] = RoundBook(subject=subject, round=number, own_id=self._own_id, values=values)
         return self._books[key]
 
-    def forget_blocks(self) -> None:
-        """Drop all books, when this peer changes its block."""
-        self._books.clear()
-
     def _open(self, request: Request, form: Body) -> tuple[dict[str, Any], RoundBook]:
         body = _read(form, request.body)
         return body, self.book(body["subject"], body["round"])

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from blockswarm.clock import SystemClock
 from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.records import BlockRecord
 from blockswarm.errors import BlockswarmError
-from blockswarm.model.corpus import open_corpus
+from blockswarm.model.corpus import Corpus, open_corpus
 from blockswarm.peer import joining
 from blockswarm.peer.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
 from blockswarm.peer.config import PeerConfig
@@ -28,8 +28,10 @@ from blockswarm.peer.trainer import Trainer
 from blockswarm.peer.transfer import StateFetcher
 from blockswarm.peer.view import LOOKUP_SECONDS, RECORD_SECONDS, SOFTWARE, Announcer
 from blockswarm.swarm.manifest import EMBEDDING
+from blockswarm.swarm.policy.placement import replicas_on_record, should_move
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 CHECKPOINT_SECONDS = 30.0
 """Least time between two checkpoints while running; one more is written on leaving."""
@@ -101,48 +103,83 @@ class Peer:
         return 0
 
     async def _live(self) -> None:
-        self.host = host = await start_host(self.config, self.identity, self.clock, self.console.emit)
+        host = self.host = await start_host(self.config, self.identity, self.clock, self.console.emit)
         host.describe = self._describe
         connection = await connect(host, self.config, self.clock, self.console.emit)
-        manifest = connection.manifest
-        corpus = await asyncio.to_thread(
-            open_corpus, self.config.data or manifest.data.name, context=manifest.model.context
-        )
+        model, data = connection.manifest.model, connection.manifest.data
+        corpus = await asyncio.to_thread(open_corpus, self.config.data or data.name, context=model.context)
         self.connection = connection
         self.announcer = Announcer(connection.directory, self._record, self.clock)
         resumed = await self._resume(connection)
-        self.block = block = await self._choose_block(connection, self.announcer, resumed)
-        if resumed is not None and resumed.block.subject != block:
-            resumed = None
-        fetcher = StateFetcher(host.call, manifest)
-        store = await obtain_states(connection, block, resumed, fetcher, self.console.emit)
-        self.post = post = take_post(
-            connection,
-            self.identity,
-            self.config,
-            corpus,
-            store,
-            resumed,
-            fetcher,
-            block=block,
-            emit=self._round_event,
-            committed=self._committed,
-        )
-        self.state = "TRAINING"
-        self.console.emit(
-            {
-                "event": "ready",
-                "peer_id": host.peer_id,
-                "addrs": host.addresses(),
-                "block": block,
-                "run_id": manifest.run_id,
-            }
-        )
+        self.block = await self._choose_block(connection, self.announcer, resumed)
         self.supervisor.forever("looking for other peers", connection.view.keep_fresh)
         self.supervisor.forever("announcing", self.announcer.keep_announced)
         self.supervisor.forever("saving checkpoints", self._keep_saving)
         self.supervisor.forever("measuring the event loop", self.lag.watch)
-        await _first_of(post.volunteer.run(self.config.rounds), _daemon_died(host), _trainer_failed(post.trainer))
+        await _first_of(self._work(connection, corpus, resumed), _daemon_died(host))
+
+    async def _work(self, connection: Connection, corpus: Corpus, resumed: Checkpoint | None) -> None:
+        """Man one block after another, until the rounds are done; usually the first one to the end."""
+        fetcher = StateFetcher(connection.host.call, connection.manifest)
+        rounds_left = self.config.rounds
+        while self.block is not None:
+            block = self.block
+            if resumed is not None and resumed.block.subject != block:
+                resumed = None
+            store = await obtain_states(connection, block, resumed, fetcher, self.console.emit)
+            post = self.post = take_post(
+                connection,
+                self.identity,
+                self.config,
+                corpus,
+                store,
+                resumed,
+                fetcher,
+                block=block,
+                emit=self._round_event,
+                committed=self._committed,
+            )
+            self._begin_training(connection, block)
+            move = self._wish_to_move if self.config.block is None else None
+            target = await _first_of(post.volunteer.run(rounds_left, move), _trainer_failed(post.trainer))
+            if target is None:
+                return
+            rounds_left = None if rounds_left is None else rounds_left - post.volunteer.rounds_done
+            await self._leave_post(post, target)
+            resumed = None
+
+    def _begin_training(self, connection: Connection, block: int) -> None:
+        self.state = "TRAINING"
+        self._committed()
+        self.console.emit(
+            {
+                "event": "ready",
+                "peer_id": connection.host.peer_id,
+                "addrs": connection.host.addresses(),
+                "block": block,
+                "run_id": connection.manifest.run_id,
+            }
+        )
+
+    def _wish_to_move(self, number: int) -> int | None:
+        """The block that needs this peer more than its own does, as of round ``number``; usually none."""
+        if self.connection is None or self.block is None:
+            return None
+        return should_move(
+            self.connection.manifest.model.blocks,
+            replicas_on_record(self.connection.view.records(), self.clock.now()),
+            own_id=self.identity.peer_id,
+            own_block=self.block,
+            turn=number,
+        )
+
+    async def _leave_post(self, post: Post, target: int) -> None:
+        message = f"moving from block {post.block} to block {target}, which needs it more"
+        self.console.emit({"event": "info", "message": message})
+        self.state, self.block, self.post = "JOINING", target, None
+        await post.stop()
+        if self.announcer is not None:
+            await self.announcer.announce()
 
     async def _resume(self, connection: Connection) -> Checkpoint | None:
         found = await asyncio.to_thread(self.checkpoints.load_newest, connection.manifest)
@@ -269,28 +306,28 @@ class Peer:
             self.console.emit({"event": "error", "message": f"the last checkpoint was not written: {error}"})
 
 
-async def _first_of(*works: Awaitable[Any]) -> None:
-    """Run several works until the first one ends; its error, if any, is raised, the others are cancelled."""
+async def _first_of(*works: Awaitable[T]) -> T:
+    """The result of the first of several works to end; its error, if any, is raised, the others are cancelled."""
     tasks = {asyncio.ensure_future(work) for work in works}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        return next(iter(done)).result()
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=1.0)
 
 
-async def _daemon_died(host: Host) -> None:
+async def _daemon_died(host: Host) -> NoReturn:
     reason = await asyncio.shield(host.daemon_died)
     raise BlockswarmError(f"the p2p host ended: {reason}")
 
 
-async def _trainer_failed(trainer: Trainer) -> None:
+async def _trainer_failed(trainer: Trainer) -> NoReturn:
     try:
         await asyncio.shield(trainer.failed)
     except BlockswarmError:
         raise
     except Exception as error:
         raise BlockswarmError(f"training failed: {error}") from error
+    raise BlockswarmError("the training thread has ended")

@@ -120,20 +120,36 @@ class Volunteer:
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
-    async def run(self, rounds: int | None) -> None:
-        """Take part in round after round; return after ``rounds`` of them when given."""
+    async def run(self, rounds: int | None, wish_to_move: Callable[[int], int | None] | None = None) -> int | None:
+        """Take part in round after round.
+
+        Parameters
+        ----------
+        rounds : int or None
+            Return after so many; ``None`` goes on for ever.
+        wish_to_move : callable, optional
+            Asked after every round, with its number, for a block that needs this peer more.
+
+        Returns
+        -------
+        int or None
+            The block to move to, or ``None`` when the rounds are done.
+        """
         self.trainer.train(True)
         await self.trainer.first_step.wait()  # the learner's start takes seconds; a trainer that fails ends the peer
         self.emit({"event": "training", "block": self.block})
-        number = 0
+        settings, number = self.manifest.rounds, 0
         while rounds is None or self.rounds_done < rounds:
-            settings = self.manifest.rounds
-            number = max(
-                number + 1,
-                next_round_to_join(self.clock.now(), self.manifest.genesis_time, settings.seconds, settings.lengths),
+            joinable = next_round_to_join(
+                self.clock.now(), self.manifest.genesis_time, settings.seconds, settings.lengths
             )
+            number = max(number + 1, joinable)
             await self.one_round(self.desk.times(number))
             self.rounds_done += 1
+            target = wish_to_move(number) if wish_to_move else None
+            if target is not None:
+                return target
+        return None
 
     async def one_round(self, times: RoundTimes) -> None:
         """Train until the round's training ends, then average and commit the block and the embedding side by side."""
