@@ -47,6 +47,7 @@ class Wanted:
     piece_bytes: int = 0
     temperature: float = 0.5
     seed: int = 0
+    """Seed of the first text; each further one has the next."""
 
 
 def measure(wanted: Wanted) -> dict[str, Any]:
@@ -61,7 +62,11 @@ def measure(wanted: Wanted) -> dict[str, Any]:
             for readout in wanted.readouts
         }
         with ThreadPoolExecutor(max(1, len(wanted.prompts))) as pool:
-            pieces = list(pool.map(lambda prompt: _patiently(lambda: _continue(swarm, prompt, wanted)), wanted.prompts))
+            writing = [
+                pool.submit(_patiently, partial(_continue, swarm, wanted, index))
+                for index in range(len(wanted.prompts))
+            ]
+            pieces = [piece.result() for piece in writing]
         holders = _patiently(swarm.holders)
         return {
             "ce": {readout: result.nats_per_byte for readout, result in ce.items()},
@@ -70,8 +75,14 @@ def measure(wanted: Wanted) -> dict[str, Any]:
         }
 
 
-def _continue(swarm: SwarmClient, prompt: str, wanted: Wanted) -> str:
-    return swarm.generate(prompt, max_bytes=wanted.piece_bytes, temperature=wanted.temperature, seed=wanted.seed)
+def _continue(swarm: SwarmClient, wanted: Wanted, index: int) -> str:
+    return swarm.generate(
+        wanted.prompts[index],
+        max_bytes=wanted.piece_bytes,
+        temperature=wanted.temperature,
+        # The noise depends on seed and position alone: one seed would make all pieces end alike.
+        seed=wanted.seed + index,
+    )
 
 
 def _patiently(action: Callable[[], T]) -> T:
