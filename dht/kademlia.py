@@ -80,12 +80,13 @@ async def create_node(p2p: P2P, validator: SignedRecordValidator, peer_id: str) 
 class BoundedStorage(DHTLocalStorage):  # type: ignore[misc]  # hivemind's classes are untyped
     """hivemind's local storage of dictionaries with at most ``max_keys`` keys of ``max_subkeys`` entries each.
 
-    A full dictionary takes no new owner (those there already are safe from newcomers); of too many keys the one that
-    expires first goes.
+    What is full takes nothing new until something expires: those who are there already, and go on announcing, are safe
+    from a flood.
     """
 
     def __init__(self, max_keys: int, max_subkeys: int) -> None:
-        super().__init__(maxsize=max_keys)
+        super().__init__()
+        self._max_keys = max_keys
         self._max_subkeys = max_subkeys
 
     def get(self, key: DHTID) -> ValueWithExpiration | None:
@@ -105,6 +106,8 @@ class BoundedStorage(DHTLocalStorage):  # type: ignore[misc]  # hivemind's class
     def store_subkey(self, key: DHTID, subkey: Any, value: bytes, expiration_time: float) -> bool:
         """Keep the entry if it is newer than what is there and there is room."""
         found = super().get(key)
+        if found is None and len(self) >= self._max_keys:
+            return False
         entries = found.value if found is not None else DictionaryDHTValue()
         known = entries.get(subkey)
         if known is not None and known.expiration_time >= expiration_time:
