@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable
 from typing import Any, NoReturn, TypeVar
 
 from blockswarm.clock import SystemClock
@@ -17,13 +16,13 @@ from blockswarm.model.corpus import Corpus, open_corpus
 from blockswarm.peer import joining
 from blockswarm.peer.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
 from blockswarm.peer.config import PeerConfig
-from blockswarm.peer.connection import Connection, connect, start_host
+from blockswarm.peer.connection import Connection, connect, daemon_died, start_host
 from blockswarm.peer.console import Console, log_to, open_console
 from blockswarm.peer.lag import LagMeter
 from blockswarm.peer.post import Post, obtain_states, take_post
 from blockswarm.peer.report import progress_record
 from blockswarm.peer.state_dir import claim_state_dir
-from blockswarm.peer.tasks import Supervisor
+from blockswarm.peer.tasks import Supervisor, first_of
 from blockswarm.peer.trainer import Trainer
 from blockswarm.peer.transfer import StateFetcher
 from blockswarm.peer.view import LOOKUP_SECONDS, RECORD_SECONDS, SOFTWARE, Announcer
@@ -95,7 +94,7 @@ class Peer:
     async def run(self, stop: asyncio.Event) -> int:
         """Join, train and serve until told to stop, the rounds are done, or something essential ends."""
         try:
-            await _first_of(self._live(), stop.wait())
+            await first_of(self._live(), stop.wait())
         except BlockswarmError as error:
             self.console.emit({"event": "stopped", "reason": str(error)})
             raise
@@ -103,8 +102,12 @@ class Peer:
         return 0
 
     async def _live(self) -> None:
-        host = self.host = await start_host(self.config, self.identity, self.clock, self.console.emit)
-        host.describe = self._describe
+        self.host = await start_host(self.config, self.identity, self.clock)
+        self.host.describe = self._describe
+        await first_of(self._volunteer(self.host), daemon_died(self.host))
+
+    async def _volunteer(self, host: Host) -> None:
+        """Enter the swarm and work in it."""
         connection = await connect(host, self.config, self.clock, self.console.emit)
         model, data = connection.manifest.model, connection.manifest.data
         corpus = await asyncio.to_thread(open_corpus, self.config.data or data.name, context=model.context)
@@ -116,7 +119,7 @@ class Peer:
         self.supervisor.forever("announcing", self.announcer.keep_announced)
         self.supervisor.forever("saving checkpoints", self._keep_saving)
         self.supervisor.forever("measuring the event loop", self.lag.watch)
-        await _first_of(self._work(connection, corpus, resumed), _daemon_died(host))
+        await self._work(connection, corpus, resumed)
 
     async def _work(self, connection: Connection, corpus: Corpus, resumed: Checkpoint | None) -> None:
         """Man one block after another, until the rounds are done; usually the first one to the end."""
@@ -141,7 +144,7 @@ class Peer:
             )
             self._begin_training(connection, block)
             move = self._wish_to_move if self.config.block is None else None
-            target = await _first_of(post.volunteer.run(rounds_left, move), _trainer_failed(post.trainer))
+            target = await first_of(post.volunteer.run(rounds_left, move), _trainer_failed(post.trainer))
             if target is None:
                 return
             rounds_left = None if rounds_left is None else rounds_left - post.volunteer.rounds_done
@@ -303,24 +306,8 @@ class Peer:
             async with asyncio.timeout(LAST_SAVE_SECONDS):
                 await self._save()
         except (BlockswarmError, TimeoutError) as error:
-            self.console.emit({"event": "error", "message": f"the last checkpoint was not written: {error}"})
-
-
-async def _first_of(*works: Awaitable[T]) -> T:
-    """The result of the first of several works to end; its error, if any, is raised, the others are cancelled."""
-    tasks = {asyncio.ensure_future(work) for work in works}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(iter(done)).result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks, timeout=1.0)
-
-
-async def _daemon_died(host: Host) -> NoReturn:
-    reason = await asyncio.shield(host.daemon_died)
-    raise BlockswarmError(f"the p2p host ended: {reason}")
+            why = str(error) or f"it took longer than {LAST_SAVE_SECONDS:g} s"
+            self.console.emit({"event": "error", "message": f"the last checkpoint was not written: {why}"})
 
 
 async def _trainer_failed(trainer: Trainer) -> NoReturn:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LETTING_GO_SECONDS = 1.0
+"""How long work that is cancelled may take to clean up before it is left to itself."""
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
@@ -79,3 +83,15 @@ class Supervisor:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
+
+
+async def first_of(*works: Awaitable[T]) -> T:
+    """The result of the first of several works to end; its error, if any, is raised, the others are cancelled."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task in done).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=LETTING_GO_SECONDS)
