@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from blockswarm.clock import SystemClock
 from blockswarm.dht.directory import Directory
 from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.known_peers import KnownPeers
+from blockswarm.errors import BlockswarmError
 from blockswarm.peer import joining
 from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.serving import serve_manifest
@@ -35,16 +36,24 @@ class Connection:
     clock: SystemClock
 
 
-async def start_host(config: PeerConfig, identity: Identity, clock: SystemClock, emit: Emit) -> Host:
-    """Start listening, and wait a moment for the first of the known peers.
+async def start_host(config: PeerConfig, identity: Identity, clock: SystemClock) -> Host:
+    """Start listening, and connecting to the known peers in the background.
 
     Raises
     ------
+    JoinError
+        When nobody is known and the manifest is not here either.
     DhtError
         When the host cannot start: a taken port, a bad address, an identity that is running already.
     """
     known = KnownPeers(config.state_dir / "known_peers.json")
-    host = await Host.start(
+    if not (
+        config.peers or known.addrs() or config.manifest or joining.cached_manifest(config.state_dir, config.run_id)
+    ):
+        raise joining.JoinError(
+            "there is nobody to ask for the manifest: name a peer with --peer or --peers-file, or give the --manifest"
+        )
+    return await Host.start(
         identity,
         listen=list(config.listen),
         announce=list(config.announce),
@@ -52,24 +61,29 @@ async def start_host(config: PeerConfig, identity: Identity, clock: SystemClock,
         known_peers=known,
         clock=clock,
     )
-    if config.peers or known.addrs():
-        loop = asyncio.get_running_loop()
-        end = loop.time() + MEET_SOMEONE_SECONDS
-        while not host.connected_peers() and loop.time() < end:  # noqa: ASYNC110 - the host offers no event for it
-            await asyncio.sleep(0.1)
-        if not host.connected_peers():
-            emit(_info("none of the known peers answers yet; going on, and trying again in the background"))
-    return host
+
+
+async def daemon_died(host: Host) -> NoReturn:
+    """Wait for the end of what ``host`` cannot go on without.
+
+    Raises
+    ------
+    BlockswarmError
+        When it has come; says what ended and why.
+    """
+    reason = await asyncio.shield(host.daemon_died)
+    raise BlockswarmError(f"the p2p host ended: {reason}")
 
 
 async def connect(host: Host, config: PeerConfig, clock: SystemClock, emit: Emit) -> Connection:
-    """Find the manifest, compare clocks, and become a member of the run on ``host``.
+    """Meet others, find the manifest, compare clocks, and become a member of the run on ``host``.
 
     Raises
     ------
     BlockswarmError
         For a manifest, a clock or a block number that cannot work.
     """
+    await _meet_someone(host, emit)
     manifest = await _find_manifest(host, config, emit)
     joining.check_block(config.block, manifest)
     joining.check_memory(manifest)
@@ -78,6 +92,16 @@ async def connect(host: Host, config: PeerConfig, clock: SystemClock, emit: Emit
     serve_manifest(host, manifest)
     directory = Directory(host, manifest.run_id, clock, shards=manifest.limits.directory_shards)
     return Connection(host, manifest, directory, SwarmView(directory, manifest, host.peer_id, clock), clock)
+
+
+async def _meet_someone(host: Host, emit: Emit) -> None:
+    """Wait a moment for the first of the known peers; with nobody known there is nothing to wait for."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + (MEET_SOMEONE_SECONDS if len(host.book) else 0.0)
+    while not host.connected_peers() and loop.time() < end:  # noqa: ASYNC110 - the host offers no event for it
+        await asyncio.sleep(0.1)
+    if len(host.book) and not host.connected_peers():
+        emit(_info("none of the known peers answers yet; going on, and trying again in the background"))
 
 
 async def _find_manifest(host: Host, config: PeerConfig, emit: Emit) -> Manifest:

@@ -33,6 +33,9 @@ RETRY_SECONDS = 3.0
 ANNOUNCE_SETTLES_SECONDS = 1.5
 """Time for announcements of others who join at the same instant to reach the directory."""
 
+MOST_UNKNOWN = 3
+"""Looks in a row at which peers named other runs, but not the one asked for, before it counts as unknown."""
+
 MOST_RECHECKS = 3
 """A newcomer looks again after announcing at most this often."""
 
@@ -74,8 +77,9 @@ async def find_manifest(network: Network, run_id: str | None, *, tell: Callable[
     Raises
     ------
     JoinError
-        When the peers know several runs and none was named.
+        When the peers know several runs and none was named, or know others than the one that was.
     """
+    unknown = 0
     while True:
         runs: dict[str, list[KnownRun]] = {}
         for peer_id in network.connected_peers():
@@ -88,6 +92,12 @@ async def find_manifest(network: Network, run_id: str | None, *, tell: Callable[
             manifest = await _fetch_manifest(network, run)
             if manifest is not None:
                 return manifest
+        # Once is no proof: the peer of our run may be the one that has not answered yet.
+        unknown = unknown + 1 if runs and wanted not in runs else 0
+        if unknown >= MOST_UNKNOWN:
+            raise JoinError(
+                f"--run {run_id}: the peers know only {', '.join(sorted(runs))}: check the run id, or name a peer of it"
+            )
         what = f"run {run_id}" if run_id else "any run"
         tell(f"no reachable peer knows {what} yet; still trying")
         await asyncio.sleep(RETRY_SECONDS)
