@@ -118,7 +118,7 @@ class BlockLearner:
                 noise,
                 torch.from_numpy(z_zero).to(self.device) if z_zero.any() else None,
             )
-        loss.weighted.backward()  # type: ignore[no-untyped-call]  # torch leaves Tensor.backward untyped
+        torch.autograd.backward(loss.weighted)
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((recipe.grad_clip / (norm + 1e-12)).clamp_(max=1.0))
         self._optimizer.param_groups[0]["lr"] = self.learning_rate
@@ -150,6 +150,15 @@ class BlockLearner:
             weight_decay=self.recipe.weight_decay,
             fused=True,
         )
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of ``parameters``, ``gradients`` and ``optimizer`` state on the device (state: 0 before the first step)."""
+        states = self._optimizer.state[self._parameter].values()
+        return {
+            "parameters": self._block.flat.nbytes,
+            "gradients": self._block.flat.nbytes,
+            "optimizer": sum(state.nbytes for state in states if torch.is_tensor(state)),
+        }
 
     def read(self) -> tuple[Float32, Float32]:
         """Copies of the current θ and embedding, float32 vectors."""
