@@ -95,7 +95,7 @@ class Host:
         clock: Clock,
         known_peers: KnownPeers | None = None,
         relay: str = "on",
-        port_mapping: bool = False,
+        port_mapping: bool | None = None,
         startup_timeout: float = 15.0,
     ) -> Host:
         """Start listening at once; connect to the initial peers in the background, for as long as it takes.
@@ -118,8 +118,9 @@ class Host:
             Peers met earlier, tried besides ``initial_peers`` and kept up to date.
         relay : {"on", "auto", "off"}
             See `Daemon.start`; with ``auto`` the initial peers are the relays.
-        port_mapping : bool
-            Ask the home router for a port.
+        port_mapping : bool, optional
+            Ask the home router for a port; default is to do so unless it listens on loopback only or has addresses to
+            announce.
         startup_timeout : float
             Seconds the daemon may take.
 
@@ -137,6 +138,8 @@ class Host:
         for addr in initial_peers:
             addresses.parse_multiaddr(addr, need_peer=True)
         addresses.check_port_free(listen)
+        if port_mapping is None:
+            port_mapping = not announce and not all(map(addresses.is_loopback, listen))
         lock = identity.lock()
         # An identity that exists only in memory cannot run twice.
         check = identity.path is not None and bool(initial_peers)

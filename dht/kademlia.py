@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
+import os
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
@@ -36,6 +38,9 @@ RPC_SECONDS = 1.0
 
 async def attach(daemon: Daemon) -> P2P:
     """hivemind's client of our p2pd, with its sockets in our private folder."""
+    if "HIVEMIND_LOGLEVEL" not in os.environ:
+        # What it warns of, with tracebacks, is other peers going away: every day's work, told by us where it matters.
+        logging.getLogger("hivemind").setLevel(logging.CRITICAL)
     kind: Any = type("AttachedP2P", (P2P,), {"_UNIX_SOCKET_PREFIX": f"/unix{daemon.folder}/"})
     p2p = await kind.replicate(Multiaddr(f"/unix{daemon.control_path}"))
     control = p2p._client.control
