@@ -37,6 +37,9 @@ RESYNC_WARMUP_STEPS = 20
 REBASE_ROUNDS = 2
 """Own pending work is carried onto a state at most this many rounds newer; older work would pull backwards."""
 
+COMMIT_SETTLES_SECONDS = 0.2
+"""Time after a round's close for the others to have its certificate, and the state to give."""
+
 SNAPSHOT_SLACK = 0.05
 """Seconds by which a snapshot is asked for earlier than the step time alone would suggest."""
 
@@ -165,7 +168,7 @@ class Volunteer:
         for result in results:
             self.emit(round_event(result, snapshot, self.manifest, self.head(result.subject), self.heldout_ce))
             if result.ahead:
-                self._catch_up(result.subject, result.ahead)
+                self._catch_up(result.subject, times, result.ahead)
         await asyncio.gather(*(exchange.finish() for exchange in exchanges))
 
     async def _snapshot(self) -> Snapshot:
@@ -251,12 +254,17 @@ class Volunteer:
 
     # -- catching up -----------------------------------------------------------------------------------------------
 
-    def _catch_up(self, subject: int, ahead: list[Head]) -> None:
+    def _catch_up(self, subject: int, times: RoundTimes, ahead: list[Head]) -> None:
         """Fetch a heavier state in the background; it is adopted before the next round in which it has arrived."""
+
+        async def fetch() -> State:
+            # What others hold during a round is outdated at its close: with that we would stay one round behind for ever.
+            await self.clock.sleep_until(times.close + COMMIT_SETTLES_SECONDS)
+            state: State = await self.fetch(subject, ahead)
+            return state
+
         if subject not in self._catching_up:
-            self._catching_up[subject] = asyncio.create_task(
-                self.fetch(subject, ahead), name=f"catch up on subject {subject}"
-            )
+            self._catching_up[subject] = asyncio.create_task(fetch(), name=f"catch up on subject {subject}")
 
     async def _adopt_arrived(self) -> None:
         for subject, task in list(self._catching_up.items()):
