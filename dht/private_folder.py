@@ -16,7 +16,10 @@ from pathlib import Path
 
 from blockswarm.dht.errors import HostError
 
-_PREFIX = "blockswarm-"
+_PREFIX = "blockswarm-p2pd-"
+_LOCK = "owner.lock"
+"""Together with the prefix it marks a folder as one of ours: nothing else may ever be swept."""
+_NEW_LOCK = "new-owner.lock"
 _LONGEST_NAME = 32
 _SOCKET_PATH_LIMIT = 107
 """Linux keeps the path of a unix socket in 108 bytes, one of them the final zero."""
@@ -47,10 +50,10 @@ class PrivateFolder:
                 _sweep(Path(parent))
                 path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
                 # The lock gets its name only once it is held: a sweeper never sees it free while we live.
-                lock = os.open(path / "new-lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                lock = os.open(path / _NEW_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
                 with contextlib.suppress(OSError):
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                (path / "new-lock").rename(path / "lock")
+                (path / _NEW_LOCK).rename(path / _LOCK)
             except OSError as caught:
                 error = caught
                 continue
@@ -76,10 +79,10 @@ def _sweep(parent: Path) -> None:
 
 def _remove_if_abandoned(path: Path, modified: float) -> None:
     try:
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         # Not one of ours, or one being made this moment; without any lock file for long it is neither.
-        if time.time() - modified > _UNLOCKED_AGE and (path / "new-lock").exists():
+        if time.time() - modified > _UNLOCKED_AGE and (path / _NEW_LOCK).exists():
             shutil.rmtree(path, ignore_errors=True)
         return
     try:

@@ -51,8 +51,9 @@ def test_the_folder_of_a_killed_process_is_swept_and_a_living_ones_is_not(tempor
     )
     killed = subprocess.run([sys.executable, "-c", code, str(temporary)], capture_output=True, text=True, check=False)
     assert Path(killed.stdout.strip()).is_dir()
-    foreign = temporary / "blockswarm-notes"
+    foreign = temporary / "blockswarm-p2pd-notes"
     foreign.mkdir()
+    (foreign / "lock").touch()
     other = PrivateFolder.create()
     assert set(temporary.iterdir()) == {living.path, other.path, foreign}
     living.remove()

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from blockswarm.clock import SystemClock
+from blockswarm.dht import frames
+from blockswarm.dht.errors import RpcError
 from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.records import BlockRecord
@@ -81,3 +85,17 @@ async def two_hosts() -> AsyncIterator[tuple[Host, Host]]:
             await second.stop()
     finally:
         await first.stop()
+
+
+async def read_head(reader: asyncio.StreamReader) -> frames.ReplyHead:
+    """The header of a reply from a raw stream."""
+    length = frames.header_length(await asyncio.wait_for(reader.readexactly(4), 10))
+    return frames.decode_reply(await reader.readexactly(length))
+
+
+async def fails(call: Awaitable[Any], code: str) -> RpcError:
+    """The `RpcError` a call ends in, which must have this code."""
+    with pytest.raises(RpcError) as caught:
+        await call
+    assert caught.value.code == code, caught.value
+    return caught.value
