@@ -1,16 +1,21 @@
 """Small swarms of real processes, and what their logs say. Used by all tests of this folder.
 
 Blocks are tiny and replicas make a fixed number of steps a round, so that several fit on two busy cores: what is
-tested here is what they agree on. All waiting is for events; the only clock is the swarm's own.
+tested here is what they agree on. All waiting is for events; the only clock is the swarm's own, and it goes slower
+where the machine is busy with other things.
 """
 
 from __future__ import annotations
 
+import json
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from blockswarm.files import write_atomically
 from blockswarm.model.config import ModelConfig
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import POLL_SECONDS, Node
@@ -18,11 +23,18 @@ from blockswarm.peer.wording import Event
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.policy.phases import RoundTimes, next_round_to_join, times_of
 
-PATIENCE = 90.0
+FAULTY = (str(Path(__file__).with_name("faulty.py")),)
+"""The program of volunteers that can be told to fail; see there."""
+
+PATIENCE = 150.0
 """Seconds any single event may take to come on a machine that is busy with other things."""
 
+ROUND_SECONDS = 6.0
 PHASES = {"meet": 1.2, "scatter": 0.6, "decide": 0.7, "gather": 0.6, "commit": 0.9}
-"""Four seconds of a six second round; who asks for a certificate after a failed round is back in time for the next."""
+"""Rhythm on an idle machine. Who asks for a certificate after a failed round is back in time for the next one."""
+
+SLOWEST = 5.0
+"""Rounds are at most this many times longer than on an idle machine."""
 
 
 def small_model(blocks: int = 1) -> ModelConfig:
@@ -30,13 +42,38 @@ def small_model(blocks: int = 1) -> ModelConfig:
     return ModelConfig(kind="transformer", dim=32, blocks=blocks, layers=1, heads=2, context=32)
 
 
+def slowness() -> float:
+    """How many times longer work takes here now than on an idle machine: wall time over processor time of a loop."""
+    wall, processor = time.perf_counter(), time.process_time()
+    while time.process_time() - processor < 0.3:
+        pass
+    return (time.perf_counter() - wall) / 0.3
+
+
 def small_swarm(folder: Path, *, blocks: int = 1, starts_in: float = 0.0, **choices: Any) -> LocalSwarm:
-    """A swarm with its bootstrap node running; ``choices`` go to the manifest."""
-    choices = {"round_seconds": 6.0, "phases": PHASES, "local_steps": 4, "seed": 1, **choices}
-    manifest = create_manifest(name="small", now=time.time() + starts_in, size=small_model(blocks), **choices)
+    """A swarm with its bootstrap node running.
+
+    Parameters
+    ----------
+    folder : Path
+        Working folder.
+    blocks : int
+        Blocks of the model.
+    starts_in : float
+        Rounds until the first one begins.
+    **choices
+        For the manifest.
+    """
+    # Half of a slow machine's time is to spare: the phases hold twenty times what a round needs on an idle one.
+    pace = min(SLOWEST, max(1.0, slowness() / 2))
+    lengths = {phase: round(pace * seconds, 3) for phase, seconds in PHASES.items()}
+    seconds = round(pace * ROUND_SECONDS, 3)
+    choices = {"round_seconds": seconds, "phases": lengths, "local_steps": 4, "seed": 1, **choices}
+    now = time.time() + starts_in * seconds
+    manifest = create_manifest(name="small", now=now, size=small_model(blocks), **choices)
     swarm = LocalSwarm(folder=folder, manifest=manifest, seed=1)
     try:
-        swarm.start_bootstrap()
+        swarm.start_bootstrap(wait=PATIENCE)
     except BaseException:
         swarm.close()
         raise
@@ -49,10 +86,15 @@ def round_times(swarm: LocalSwarm, number: int) -> RoundTimes:
     return times_of(number, swarm.manifest.genesis_time, rounds.seconds, rounds.lengths)
 
 
-def next_round(swarm: LocalSwarm, margin: float = 0.5) -> int:
-    """The first round that is still training in ``margin`` seconds."""
+def next_round_after(swarm: LocalSwarm, moment: float) -> int:
+    """The first round that is still training at ``moment``, in Unix seconds."""
     rounds = swarm.manifest.rounds
-    return next_round_to_join(time.time() + margin, swarm.manifest.genesis_time, rounds.seconds, rounds.lengths)
+    return next_round_to_join(moment, swarm.manifest.genesis_time, rounds.seconds, rounds.lengths)
+
+
+def next_round(swarm: LocalSwarm) -> int:
+    """The first round that will still be training in half a second: what is done now is done in time for it."""
+    return next_round_after(swarm, time.time() + 0.5)
 
 
 def peer_id(node: Node) -> str:
@@ -148,3 +190,45 @@ def story(nodes: Iterable[Node]) -> str:
                 words = str({key: value for key, value in event.items() if key not in ("event", "time")})
             lines.append(f"{event['time']:.2f} {node.name} {name} {words[:400]}")
     return "\n".join(sorted(lines))
+
+
+def arm(swarm: LocalSwarm, fault: str, place: int, *, at: str = "") -> int:
+    """Let the volunteer in a place of the next round's list have a fault (see ``faulty.py``); the round's number."""
+    number = next_round(swarm)
+    words = json.dumps({"round": number, "place": place, "fault": fault, "at": at})
+    write_atomically(swarm.folder / "fault.json", words.encode())
+    return number
+
+
+@dataclass
+class Replicas:
+    """A swarm of one block, and those of its volunteers that should be running."""
+
+    swarm: LocalSwarm
+    nodes: list[Node] = field(default_factory=list)
+
+    def start(self, count: int) -> None:
+        """Start newcomers that can be told to fail; returns at once."""
+        self.nodes += [self.swarm.start_volunteer(0, program=FAULTY) for _ in range(count)]
+
+    def stop(self, *leaving: Node) -> None:
+        """Let some leave as after Ctrl-C, at the same time."""
+        for node in leaving:
+            node.kill(signal.SIGINT)
+        for node in leaving:
+            assert node.wait_ended(PATIENCE) == 0, story([node])
+            self.nodes.remove(node)
+
+    def bring(self, count: int) -> list[Node]:
+        """Exactly ``count`` replicas that have committed together: newcomers are started, surplus ones leave."""
+        self.nodes = [node for node in self.nodes if node.running]
+        self.start(count - len(self.nodes))
+        self.stop(*self.nodes[count:])
+        wait_together(self.nodes)
+        return list(self.nodes)
+
+    def check_one_line(self) -> None:
+        """Whatever happened: no two volunteers, dead ones included, ever committed different states of one round."""
+        volunteers = self.swarm.volunteers()
+        forks = {where: digests for where, digests in committed_digests(volunteers).items() if len(digests) > 1}
+        assert not forks, story(volunteers)
