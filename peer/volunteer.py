@@ -258,7 +258,7 @@ class Volunteer:
         """Fetch a heavier state in the background; it is adopted before the next round in which it has arrived."""
 
         async def fetch() -> State:
-            # What others hold during a round is outdated at its close: with that we would stay one round behind for ever.
+            # What others hold during a round is outdated at its close: with it we would stay one round behind for ever.
             await self.clock.sleep_until(times.close + COMMIT_SETTLES_SECONDS)
             state: State = await self.fetch(subject, ahead)
             return state
