@@ -152,7 +152,7 @@ class BlockLearner:
         )
 
     def memory(self) -> dict[str, int]:
-        """Bytes of ``parameters``, ``gradients`` and ``optimizer`` state on the device (state: 0 before the first step)."""
+        """Bytes on the device: ``parameters``, ``gradients``, ``optimizer`` (0 before the first step)."""
         states = self._optimizer.state[self._parameter].values()
         return {
             "parameters": self._block.flat.nbytes,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from blockswarm.model.layout import EMBEDDING, block_layout, embedding_layout
 from blockswarm.model.learner import join
 
 CPU = torch.device("cpu")
+Weights = Callable[[ModelConfig, int], tuple[np.ndarray, np.ndarray]]
 
 
 def genesis(config: ModelConfig, *, train: bool = False) -> Block:
@@ -22,11 +25,12 @@ def genesis(config: ModelConfig, *, train: bool = False) -> Block:
 def test_weights_and_gradients_are_views_of_two_flat_vectors(config: ModelConfig) -> None:
     block = genesis(config, train=True)
     x = torch.randint(0, 256, (2, 8))
-    block.logits(
-        block.denoise(x, torch.randn(2, 8, config.dim), torch.ones(2)), block.table()
-    ).square().sum().backward()
+    zhat = block.denoise(x, torch.randn(2, 8, config.dim), torch.ones(2))
+    torch.autograd.backward(block.logits(zhat, block.table()).square().sum())
     assert block.grad is not None
-    assert block.grad.data_ptr() == block.weights["bytes"].grad.data_ptr()
+    first = block.weights["bytes"].grad
+    assert first is not None
+    assert block.grad.data_ptr() == first.data_ptr()
     assert block.grad.any()
     before = block.weights["table"].clone()
     with torch.no_grad():
@@ -39,12 +43,12 @@ def test_an_untrained_block_predicts_uniformly_but_can_learn(config: ModelConfig
     x = torch.randint(0, 256, (2, 8))
     logits = block.logits(block.denoise(x, None, torch.ones(2)), block.table())
     assert not logits.any()
-    F.cross_entropy(logits.flatten(0, 1), x.flatten()).backward()
+    torch.autograd.backward(F.cross_entropy(logits.flatten(0, 1), x.flatten()))
     assert block.weights["out"].grad is not None
     assert block.weights["out"].grad.any()
 
 
-def test_a_noisy_target_reaches_its_own_row_and_later_ones_only(config: ModelConfig, weights) -> None:
+def test_a_noisy_target_reaches_its_own_row_and_later_ones_only(config: ModelConfig, weights: Weights) -> None:
     block = Block(config, 1.0, join(config, *weights(config, 0), CPU))
     x = torch.randint(0, 256, (1, 12))
     z = torch.randn(1, 12, config.dim)
@@ -64,7 +68,7 @@ def test_every_table_row_has_length_one_where_it_is_used(config: ModelConfig) ->
     torch.testing.assert_close(block.table().norm(dim=1), torch.ones(256))
 
 
-def test_the_noise_level_is_told_to_the_block(config: ModelConfig, weights) -> None:
+def test_the_noise_level_is_told_to_the_block(config: ModelConfig, weights: Weights) -> None:
     block = Block(config, 1.0, join(config, *weights(config, 0), CPU))
     x = torch.randint(0, 256, (1, 12)).expand(2, 12)
     low, high = block.denoise(x, None, torch.tensor([1.0, 10.0]))

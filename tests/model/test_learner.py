@@ -152,6 +152,15 @@ def test_evaluation_is_the_cross_entropy_of_the_reader(config: ModelConfig) -> N
     assert learner.evaluate(windows) == pytest.approx(float(expected), rel=1e-6)
 
 
+def test_memory_is_sixteen_bytes_a_value(config: ModelConfig) -> None:
+    learner = make(config)
+    learner.step()
+    values = sum(part.size for part in learner.read())
+    memory = learner.memory()
+    assert memory["parameters"] == memory["gradients"] == 4 * values
+    assert memory["optimizer"] - 8 * values < 100  # its step counter
+
+
 def test_a_long_gradient_is_cut_to_the_limit(config: ModelConfig) -> None:
     # AdamW alone does not see the scale of a gradient; its second average does, after a change of scale.
     learner = make(config, replace(RECIPE, grad_clip=1e-3))

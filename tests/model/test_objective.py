@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,22 +14,24 @@ from blockswarm.model.learner import join
 from blockswarm.model.objective import block_loss
 
 CPU = torch.device("cpu")
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+Weights = Callable[[ModelConfig, int], tuple[np.ndarray, np.ndarray]]
 
 
 @pytest.fixture
-def block(config: ModelConfig, weights) -> Block:
+def block(config: ModelConfig, weights: Weights) -> Block:
     return Block(config, 0.5, join(config, *weights(config, 0), CPU))
 
 
 @pytest.fixture
-def batch(config: ModelConfig) -> tuple[torch.Tensor, ...]:
+def batch(config: ModelConfig) -> Batch:
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (3, 10), generator=generator)
     y = torch.randint(0, 256, (3, 10), generator=generator)
     return x, y, torch.tensor([1.0, 2.0, 10.0]), torch.randn(3, 10, config.dim, generator=generator)
 
 
-def test_the_loss_is_the_published_one_written_out_sequence_by_sequence(block: Block, batch) -> None:
+def test_the_loss_is_the_published_one_written_out_sequence_by_sequence(block: Block, batch: Batch) -> None:
     x, y, sigma, noise = batch
     table = F.normalize(block.weights["table"], dim=1)
     terms = []
@@ -40,7 +44,7 @@ def test_the_loss_is_the_published_one_written_out_sequence_by_sequence(block: B
     torch.testing.assert_close(loss.weighted, torch.stack(terms).mean())
 
 
-def test_a_sequence_is_weighted_by_its_own_noise_level_only(block: Block, batch) -> None:
+def test_a_sequence_is_weighted_by_its_own_noise_level_only(block: Block, batch: Batch) -> None:
     # The fault this guards against: loss [n] times weight [n, 1] broadcasts to [n, n], the product of the two means.
     x, y, sigma, noise = batch
     loss = block_loss(block, x, y, sigma, noise)
@@ -52,7 +56,7 @@ def test_a_sequence_is_weighted_by_its_own_noise_level_only(block: Block, batch)
     assert abs(float(loss.weighted) - product) > 1e-3
 
 
-def test_a_sequence_with_z_zero_sees_neither_target_nor_noise(block: Block, batch) -> None:
+def test_a_sequence_with_z_zero_sees_neither_target_nor_noise(block: Block, batch: Batch) -> None:
     x, y, sigma, noise = batch
     hidden = block_loss(block, x, y, sigma, noise, torch.tensor([True, True, True]))
     torch.testing.assert_close(hidden.weighted, block_loss(block, x, y, sigma, None).weighted)
@@ -60,7 +64,7 @@ def test_a_sequence_with_z_zero_sees_neither_target_nor_noise(block: Block, batc
     assert float(some.weighted) != pytest.approx(float(hidden.weighted), rel=1e-6)
 
 
-def test_stretching_the_stored_table_changes_nothing(block: Block, batch) -> None:
+def test_stretching_the_stored_table_changes_nothing(block: Block, batch: Batch) -> None:
     before = block_loss(block, *batch).weighted
     with torch.no_grad():
         block.weights["table"].mul_(3.0)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from blockswarm.model import block as block_module
 from blockswarm.model.block import Block
 from blockswarm.model.config import RECIPES, ModelConfig
 from blockswarm.model.errors import ModelError
@@ -17,6 +17,7 @@ from blockswarm.model.partition import sweep_sigmas
 from blockswarm.model.readout import BlockReader
 
 PAPER = RECIPES["paper"]
+Weights = Callable[[ModelConfig, int], tuple[np.ndarray, np.ndarray]]
 Readout = Callable[[list[BlockReader], np.ndarray], np.ndarray]
 
 
@@ -34,7 +35,7 @@ def sweep(readers: list[BlockReader], x: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture
-def readers(config: ModelConfig, weights) -> list[BlockReader]:
+def readers(config: ModelConfig, weights: Weights) -> list[BlockReader]:
     return [BlockReader(config, PAPER, block, *weights(config, block)) for block in range(3)]
 
 
@@ -80,10 +81,12 @@ def test_a_later_byte_never_changes_an_earlier_row(
 def test_the_leak_test_finds_a_leak(
     readers: list[BlockReader], text: np.ndarray, readout: Readout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attend = torch.nn.functional.scaled_dot_product_attention
+    attend = F.scaled_dot_product_attention
     read_bytes = Block._read_bytes
     if readers[0].config.kind == "transformer":
-        monkeypatch.setattr(block_module.F, "scaled_dot_product_attention", lambda q, k, v, is_causal: attend(q, k, v))
+        monkeypatch.setattr(
+            torch.nn.functional, "scaled_dot_product_attention", lambda q, k, v, is_causal: attend(q, k, v)
+        )
     else:
         monkeypatch.setattr(
             Block, "_read_bytes", lambda self, x, c: read_bytes(self, x, c) + read_bytes(self, x.roll(-1, 1), c)

@@ -18,7 +18,7 @@ def test_a_row_lies_in_its_window_with_half_a_context_behind_it(position: int, c
 
 @given(length=st.integers(0, 2_000), context=st.integers(1, 300))
 def test_a_plan_covers_every_row_once_from_the_window_everyone_uses(length: int, context: int) -> None:
-    rows = []
+    rows: list[int] = []
     for start, stop, take_from in plan_windows(length, context):
         assert 0 < stop - start <= context
         assert stop <= length
