@@ -52,7 +52,7 @@ def command(peers_file: Path | None, peer: tuple[str, ...], run_id: str | None, 
             return
         click.echo(f"{swarm.run_id}: round {current} of {manifest.rounds.seconds:g} s, data {manifest.data.name}")
         for block, listed in holders.items():
-            click.echo(f"block {block}: " + ("nobody" if not listed else ""))
+            click.echo(f"block {block}:" + ("" if listed else " nobody"))
             for one in listed:
                 click.echo(f"  {line(one)}")
 

@@ -21,6 +21,8 @@ class PanelState:
 
     run_id: str = ""
     peer_id: str = ""
+    address: str = ""
+    """One address others reach this peer at."""
     block: int | None = None
     phase: str = "starting"
     last_round: Event | None = None
@@ -49,6 +51,7 @@ class PanelState:
                 self,
                 run_id=event.get("run_id", ""),
                 peer_id=event.get("peer_id", ""),
+                address=next(iter(event.get("addrs") or ()), ""),
                 block=event.get("block"),
                 phase="ready",
                 next_deadline=event.get("next_round_at"),
@@ -89,7 +92,8 @@ def rows(state: PanelState, now: float) -> list[tuple[str, str]]:
     # A deadline that is over by some seconds was missed for a reason shown elsewhere; counting below zero says nothing.
     deadline = "" if left is None or left < 0 else f", next deadline in {left:.0f} s"
     if (event := state.last_round) is None:
-        return [("state", state.phase + deadline)]
+        address = [("address", state.address)] if state.address else []
+        return [("state", state.phase + deadline), *address]
     shown.append(("round", f"{event.get('round')}{deadline}"))
     alone = " (alone this round)" if event.get("lone") else ""
     shown.append(("replicas", f"{count(event.get('met'))} met, {count(event.get('accepted'))} accepted{alone}"))

@@ -217,6 +217,8 @@ def test_plain_lines_begin_with_the_time() -> None:
 def test_the_panel_before_the_first_round() -> None:
     assert rows(folded(READY), now=104.0) == [("state", "ready, next deadline in 6 s")]
     assert rows(PanelState(), now=104.0) == [("state", "starting")]
+    reachable = folded({"event": "ready", "addrs": ["/ip4/192.0.2.7/tcp/4001/p2p/abc", "/ip6/…"]})
+    assert rows(reachable, now=104.0) == [("state", "ready"), ("address", "/ip4/192.0.2.7/tcp/4001/p2p/abc")]
 
 
 def test_the_panel_shows_the_latest_round() -> None:
