@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import click
 import pytest
@@ -14,27 +15,22 @@ import pytest
 from blockswarm.cli import main as front
 from blockswarm.errors import BlockswarmError
 
+FailWith = Callable[[BaseException], None]
 HEAVY = ("torch", "hivemind", "libp2p", "numpy", "rich", "trio")
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> type[BaseException]:
-    """A command ``init`` that raises whatever `fail_with` holds."""
+def fail_with(monkeypatch: pytest.MonkeyPatch) -> FailWith:
+    """Makes ``init`` a command that raises the given error."""
 
-    class Holder(Exception):
-        raises: BaseException = BlockswarmError("nothing to see")
+    def install(error: BaseException) -> None:
+        @click.command()
+        def command() -> None:
+            raise error
 
-    @click.command()
-    def command() -> None:
-        raise Holder.raises
+        monkeypatch.setattr(importlib.import_module("blockswarm.cli.init"), "command", command)
 
-    module = importlib.import_module("blockswarm.cli.init")
-    monkeypatch.setattr(module, "command", command)
-    return Holder
-
-
-def fail_with(holder: type[BaseException], error: BaseException) -> None:
-    holder.raises = error  # type: ignore[attr-defined]
+    return install
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -67,35 +63,31 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in text and line in text for name, line in front.COMMANDS.items())
 
 
-def test_an_expected_failure_is_one_line_and_exit_1(
-    failing: type[BaseException], capsys: pytest.CaptureFixture[str]
-) -> None:
-    fail_with(failing, BlockswarmError("peers.txt:3: not a multiaddr"))
+def test_an_expected_failure_is_one_line_and_exit_1(fail_with: FailWith, capsys: pytest.CaptureFixture[str]) -> None:
+    fail_with(BlockswarmError("peers.txt:3: not a multiaddr"))
     assert front.run(["init"]) == 1
     assert capsys.readouterr().err == "error: peers.txt:3: not a multiaddr\n"
 
 
 @pytest.mark.parametrize("arguments", [["--debug", "init"], ["init", "--debug"]])
 def test_debug_shows_the_traceback(
-    arguments: list[str], failing: type[BaseException], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], fail_with: FailWith, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fail_with(failing, BlockswarmError("peers.txt:3: not a multiaddr"))
+    fail_with(BlockswarmError("peers.txt:3: not a multiaddr"))
     assert front.run(arguments) == 1
     error = capsys.readouterr().err
     assert error.startswith("Traceback")
     assert error.endswith("error: peers.txt:3: not a multiaddr\n")
 
 
-def test_a_full_disk_is_one_line(failing: type[BaseException], capsys: pytest.CaptureFixture[str]) -> None:
-    fail_with(failing, OSError(28, "No space left on device", "swarm.toml"))
+def test_a_full_disk_is_one_line(fail_with: FailWith, capsys: pytest.CaptureFixture[str]) -> None:
+    fail_with(OSError(28, "No space left on device", "swarm.toml"))
     assert front.run(["init"]) == 1
     assert capsys.readouterr().err == "error: No space left on device: swarm.toml\n"
 
 
-def test_a_bug_is_one_line_that_says_how_to_see_more(
-    failing: type[BaseException], capsys: pytest.CaptureFixture[str]
-) -> None:
-    fail_with(failing, ZeroDivisionError("division by zero"))
+def test_a_bug_is_one_line_that_says_how_to_see_more(fail_with: FailWith, capsys: pytest.CaptureFixture[str]) -> None:
+    fail_with(ZeroDivisionError("division by zero"))
     assert front.run(["init"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ZeroDivisionError: division by zero")
@@ -103,8 +95,8 @@ def test_a_bug_is_one_line_that_says_how_to_see_more(
     assert error.count("\n") == 1
 
 
-def test_ctrl_c_is_exit_130_without_words(failing: type[BaseException], capsys: pytest.CaptureFixture[str]) -> None:
-    fail_with(failing, KeyboardInterrupt())
+def test_ctrl_c_is_exit_130_without_words(fail_with: FailWith, capsys: pytest.CaptureFixture[str]) -> None:
+    fail_with(KeyboardInterrupt())
     assert front.run(["init"]) == 130
     assert "Traceback" not in capsys.readouterr().err
 
