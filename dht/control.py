@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import base58
-from hivemind.proto import p2pd_pb2
-from hivemind.utils.multiaddr import Multiaddr
 
 from blockswarm.dht.errors import HostError
+from blockswarm.dht.hivemind_parts import Multiaddr, p2pd_pb2
 from blockswarm.dht.peer_id import peer_id_bytes
 
 logger = logging.getLogger(__name__)

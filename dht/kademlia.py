@@ -17,14 +17,17 @@ import os
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from hivemind.dht.node import DHTNode
-from hivemind.dht.routing import DHTID
-from hivemind.dht.storage import DHTLocalStorage, DictionaryDHTValue
-from hivemind.p2p import P2P, PeerID
-from hivemind.utils.multiaddr import Multiaddr
-from hivemind.utils.timed_storage import ValueWithExpiration
-
 from blockswarm.dht.daemon import Daemon
+from blockswarm.dht.hivemind_parts import (
+    DHTID,
+    P2P,
+    DHTLocalStorage,
+    DHTNode,
+    DictionaryDHTValue,
+    Multiaddr,
+    PeerID,
+    ValueWithExpiration,
+)
 from blockswarm.dht.peer_id import peer_id_bytes
 from blockswarm.dht.validator import SignedRecordValidator
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from hivemind.dht.routing import DHTID
-from hivemind.dht.validation import DHTRecord, RecordValidatorBase
-
 from blockswarm.clock import Clock
 from blockswarm.dht.errors import RecordError
+from blockswarm.dht.hivemind_parts import DHTID, DHTRecord, RecordValidatorBase
 from blockswarm.dht.packing import PackingError, pack, unpack
 from blockswarm.dht.records import MAX_RECORD, Record, check_times, open_timeless
 
