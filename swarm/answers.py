@@ -32,7 +32,7 @@ def check_rows(reply: Reply, rows: int) -> Float32:
     values = _values(reply, rows, VOCABULARY, "log-probabilities")
     # Row maxima of normalised rows lie between -ln 256 and 0, so the exponentials neither overflow nor all vanish.
     top = values.max(axis=1)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", divide="ignore"):
         total = np.log(np.exp(values.astype(np.float64)).sum(axis=1))
     worst = float(np.abs(total).max())
     if not (float(top.max()) <= NORMALISATION_TOLERANCE and worst < NORMALISATION_TOLERANCE):

@@ -108,5 +108,5 @@ def warn_incomplete(report: CallReport | None, *, told: int = 0, level: int = 3)
     missing = report.missing if report is not None else []
     if len(missing) > told:
         blocks = f"block {missing[0]}" if len(missing) == 1 else f"blocks {', '.join(map(str, missing))}"
-        warnings.warn(f"answered without {blocks}: no live holder", IncompleteAnswerWarning, stacklevel=level)
+        warnings.warn(f"answered without {blocks}: nobody serves it", IncompleteAnswerWarning, stacklevel=level)
     return len(missing)

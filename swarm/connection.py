@@ -226,6 +226,7 @@ async def _tend(muxer: Any) -> None:
         pass  # a broken connection shows in its streams; it must not take the other connections along
     finally:
         muxer.event_shutting_down.set()
+        await _quietly(muxer.secured_conn.close)  # also when the whole client is being cancelled
 
 
 async def _quietly(close: Any) -> None:

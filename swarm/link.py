@@ -91,6 +91,7 @@ class Link:
         self._dialling: dict[str, Any] = {}
         self._limits: dict[str, Any] = {}
         self._idle: dict[str, deque[tuple[float, Stream, Connection]]] = {}
+        self._closed = False
         self.bytes_sent = 0
         self.bytes_received = 0
         """RPC payload moved so far, without the transport's own."""
@@ -170,6 +171,7 @@ class Link:
 
     async def close(self) -> None:
         """Close every connection, side by side, within a second."""
+        self._closed = True
         held, self._connections = list(self._connections.values()), {}
         self._idle.clear()
         with transport.shielded(1.0):
@@ -235,6 +237,8 @@ class Link:
     async def _connection(self, peer_id: str) -> Connection:
         async with self._dialling.setdefault(peer_id, trio.Lock()):
             held = self._connections.get(peer_id)
+            if self._closed:
+                raise RpcError("unreachable", "this client is closed")
             if held is not None and held.alive:
                 return held
             if held is not None:

@@ -193,11 +193,12 @@ async def _read(
     sweep = asked.readout == "sweep"
     report = CallReport(call, asked.readout, seed=asked.seed if sweep else None)
     began = trio.current_time()
+    patience = None if sweep else max(BEST_EFFORT_SECONDS, asked.timeout * READING_SHARE)
     session: Session | None = None
 
     async def work() -> CallReport:
         nonlocal session
-        session = await open_session(core, asked.pin, None if sweep else asked.timeout * READING_SHARE, report)
+        session = await open_session(core, asked.pin, patience, report)
         await read_all(session, text, use, readout=asked.readout, seed=asked.seed, progress=asked.progress)
         report.pin, report.bytes = session.pin.as_json(), len(text)
         report.seconds = trio.current_time() - began

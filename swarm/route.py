@@ -128,7 +128,7 @@ class Router:
             seconds = FIRST_PATIENCE + work * FIRST_PATIENCE_PER_POSITION
         else:
             seconds = max(HEDGE_FLOOR + work * FLOOR_PER_POSITION, SLOW_FACTOR * usual)
-        return seconds if self._hedges >= 1 else max(seconds, POOR_PATIENCE)
+        return seconds if self._hedges > 0.99 else max(seconds, POOR_PATIENCE)
 
     def hedged(self) -> None:
         """A rival was asked beside a slow holder."""

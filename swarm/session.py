@@ -141,7 +141,7 @@ class Session:
                     self.core.notify("returned", f"block {block} answers again", block=block, byte=self.byte)
                 return answer
         except (NoHolderError, UntrustedAnswerError) as error:
-            why = str(error)
+            why = "nobody serves it" if isinstance(error, NoHolderError) else str(error)
         first, longest = ABSENT_SECONDS
         pause = min(longest, 2 * pause) if pause else first
         self._absent[block] = (trio.current_time() + pause, pause)

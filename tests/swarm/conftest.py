@@ -1,7 +1,7 @@
 """Running a small swarm and clients of it, each in processes of their own.
 
-pytest itself imports neither hivemind nor libp2p: tests of other folders need the one, the client needs the other, and one
-process can only have one of them.
+pytest itself imports neither hivemind nor libp2p: tests of other folders need the one, the client needs the other, and
+one process can only have one of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A small swarm in a process of its own, moved by one JSON command per line on its standard input.
 
-Every holder is a real peer (own identity, own p2pd, signed records in a real DHT, real weights); what a volunteer adds to
-that, training and rounds, is left out, so a test decides what the swarm does next. Each command is answered by one JSON
-line on standard output. The client under test never runs in here: it and hivemind cannot share a process.
+Every holder is a real peer (own identity, own p2pd, signed records in a real DHT, real weights); what a volunteer adds
+to that, training and rounds, is left out, so a test decides what the swarm does next. Each command is answered by one
+JSON line on standard output. The client under test never runs in here: it and hivemind cannot share a process.
 
     {"do": "kill", "holder": "1a"}                  p2pd of holder a of block 1 gets SIGKILL
     {"do": "freeze" | "thaw", "holder": "1a"}       SIGSTOP, SIGCONT

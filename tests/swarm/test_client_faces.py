@@ -15,7 +15,7 @@ def test_the_asyncio_twin_has_the_same_names_and_answers(swarm: Any) -> None:
                 table = await client.logprobs("some text")
                 score = await client.score("some text")
                 holders = await client.holders()
-                both = await asyncio.gather(client.generate("a", max_bytes=20, seed=1), client.generate("b", max_bytes=20))
+                both = await asyncio.gather(*(client.generate(text, max_bytes=20, seed=1) for text in "ab"))
             again = await AsyncSwarmClient.connect(peers)
             await again.close()
             return whole, pieces, table.shape, score.bytes, sorted(holders), both
@@ -25,7 +25,8 @@ def test_the_asyncio_twin_has_the_same_names_and_answers(swarm: Any) -> None:
             blocking = client.generate("The ", max_bytes=40, seed=5)
             also = client.generate("a", max_bytes=20, seed=1)
         names = {name for name in dir(SwarmClient) if not name.startswith("_")}
-        result(same=whole == "".join(pieces) == blocking, both=both[0] == also, shape=shape, scored=scored, blocks=blocks,
+        result(same=whole == "".join(pieces) == blocking, both=both[0] == also, shape=shape, scored=scored,
+               blocks=blocks,
                differ=sorted(names ^ {name for name in dir(AsyncSwarmClient) if not name.startswith("_")}))
         """
     )
@@ -41,7 +42,8 @@ def test_the_blocking_client_works_inside_a_running_loop_as_in_a_notebook(swarm:
 
         async def cell():
             with SwarmClient.connect(peers) as client:
-                return client.generate("The ", max_bytes=10, seed=5), "".join(client.stream("The ", max_bytes=10, seed=5))
+                options = dict(max_bytes=10, seed=5)
+                return client.generate("The ", **options), "".join(client.stream("The ", **options))
 
         result(same=[len(set(asyncio.run(cell()))) == 1, len(set(uvloop.run(cell()))) == 1])
         """
@@ -68,18 +70,18 @@ def test_cancelling_an_asyncio_call_leaves_the_client_usable(swarm: Any) -> None
         result(waited=waited, same=same)
         """
     )
-    assert found["waited"] < 1.5
+    assert found["waited"] < 10
     assert found["same"]
 
 
 def test_ctrl_c_during_a_call_is_a_keyboard_interrupt_and_the_client_stays_usable(swarm: Any) -> None:
     found = swarm.client(
         """
-        import _thread
+        import os, signal
         with SwarmClient.connect(peers) as client:
             text = client.generate("The ", max_bytes=10, seed=5)
             tell(do="behave", holder="0a", how="slow"), tell(do="behave", holder="0b", how="slow")
-            threading.Timer(0.5, _thread.interrupt_main).start()
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
             begun = time.monotonic()
             try:
                 client.generate("The ", max_bytes=60)
@@ -89,7 +91,7 @@ def test_ctrl_c_during_a_call_is_a_keyboard_interrupt_and_the_client_stays_usabl
             result(waited=waited, same=client.generate("The ", max_bytes=10, seed=5) == text)
         """
     )
-    assert found["waited"] < 1.5
+    assert found["waited"] < 10, "writing sixty bytes would take a minute"
     assert found["same"]
 
 

@@ -33,26 +33,28 @@ def test_one_holder_of_each_block_dies_in_the_middle_and_the_text_does_not_chang
         assert "took over from" in text and "at byte" in text
 
 
-def test_all_holders_but_one_die_and_the_text_does_not_change(swarm: Any) -> None:
+def test_the_holders_in_use_die_all_at_once_and_the_text_does_not_change(swarm: Any) -> None:
     found = swarm.client(
         f"""
         with SwarmClient.connect(peers) as client:
             undisturbed = client.generate("The ", **{WRITE})
-            used = [name for name, count in tell(do="served").items() if count]
             pieces = []
             for piece in client.stream("The ", **{WRITE}):
                 pieces.append(piece)
+                if len(pieces) == 8:
+                    tell(do="served")
                 if len(pieces) == 10:
+                    served = tell(do="served")
+                    used = [max(f"{{block}}a", f"{{block}}b", key=served.get) for block in range(3)]
                     for name in used:
                         tell(do="kill", holder=name)
-            result(same="".join(pieces) == undisturbed, used=used, last=client.stats.last.replaced,
+            result(same="".join(pieces) == undisturbed, last=client.stats.last.replaced,
                    replaced=[event.block for event in client.events if event.kind == "replaced"])
         """
     )
     assert found["same"]
-    assert [name[0] for name in sorted(found["used"])] == ["0", "1", "2"]
-    assert sorted(found["replaced"]) == [0, 1, 2]
-    assert found["last"] == 3
+    assert set(found["replaced"]) == {0, 1, 2}
+    assert found["last"] >= 3
 
 
 def test_a_stopped_holder_is_overtaken_by_its_spare_within_a_second_or_two(swarm: Any) -> None:
@@ -115,7 +117,7 @@ def test_no_holder_of_a_block_and_best_effort_goes_on_without_it_and_says_so(swa
     assert found["length"] == 60
     assert found["missing"] == [1] and found["score"] == [1]
     assert "missing" in found["kinds"]
-    assert found["warned"] == ["answered without block 1: no live holder"] * 3
+    assert found["warned"] == ["answered without block 1: nobody serves it"] * 3
     assert found["shape"] == [19, 256] and found["normal"] < 1e-4
 
 
