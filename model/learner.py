@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from blockswarm.model.adamw import FlatAdamW
 from blockswarm.model.block import Block
 from blockswarm.model.config import ModelConfig, Recipe
 from blockswarm.model.errors import ModelError
@@ -75,9 +76,7 @@ class BlockLearner:
         self._theta_size = theta.size
         self._block = Block(config, recipe.sigma_data, flat, train=True)
         assert self._block.grad is not None
-        # The optimiser sees one parameter; the block computes with views of the same memory.
-        self._parameter = torch.nn.Parameter(flat)
-        self._parameter.grad = self._block.grad
+        self._gradient = self._block.grad  # one vector, of which the gradient of every weight is a view
         self._batches = batches
         self._random = np.random.Generator(philox("learner", seed))
         self._generator = torch.Generator(self.device).manual_seed(int(self._random.integers(1 << 62)))
@@ -106,8 +105,7 @@ class BlockLearner:
         noise = None
         if not z_zero.all():
             noise = torch.randn((*x.shape, self.config.dim), generator=self._generator, device=self.device)
-        gradient = self._parameter.grad
-        assert gradient is not None
+        gradient = self._gradient
         gradient.zero_()
         with torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
             loss = block_loss(
@@ -121,8 +119,7 @@ class BlockLearner:
         torch.autograd.backward(loss.weighted)
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((recipe.grad_clip / (norm + 1e-12)).clamp_(max=1.0))
-        self._optimizer.param_groups[0]["lr"] = self.learning_rate
-        self._optimizer.step()
+        self._optimizer.step(self.learning_rate)
         self._since_certified += len(tokens)
         self._steps += 1
         return loss.cross_entropy
@@ -143,21 +140,16 @@ class BlockLearner:
         """Forget AdamW's averages (after taking over a foreign state) and ramp the rate up over ``warmup_steps``."""
         self._steps = 0
         self._ramp = warmup_steps
-        self._optimizer = torch.optim.AdamW(
-            [self._parameter],
-            lr=self.recipe.peak_rate(self.config.dim),
-            betas=self.recipe.betas,
-            weight_decay=self.recipe.weight_decay,
-            fused=True,
+        self._optimizer = FlatAdamW(
+            self._block.flat, self._gradient, betas=self.recipe.betas, weight_decay=self.recipe.weight_decay
         )
 
     def memory(self) -> dict[str, int]:
-        """Bytes on the device: ``parameters``, ``gradients``, ``optimizer`` (0 before the first step)."""
-        states = self._optimizer.state[self._parameter].values()
+        """Bytes on the device: ``parameters``, ``gradients``, ``optimizer``."""
         return {
             "parameters": self._block.flat.nbytes,
-            "gradients": self._block.flat.nbytes,
-            "optimizer": sum(state.nbytes for state in states if torch.is_tensor(state)),
+            "gradients": self._gradient.nbytes,
+            "optimizer": self._optimizer.nbytes,
         }
 
     def read(self) -> tuple[Float32, Float32]:
