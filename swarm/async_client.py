@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from types import TracebackType
 from typing import Self, Unpack
 
-from blockswarm.swarm import operations
+from blockswarm.swarm import operations, status
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.client_base import (
     CONNECT_TIMEOUT,
@@ -20,6 +20,7 @@ from blockswarm.swarm.client_base import (
 )
 from blockswarm.swarm.operations import Holder, Score
 from blockswarm.swarm.options import Reading, ReadingOptions, Writing, WritingOptions, as_bytes, check_timeout
+from blockswarm.swarm.status import SwarmStatus
 
 
 class AsyncSwarmClient(ClientBase):
@@ -71,6 +72,10 @@ class AsyncSwarmClient(ClientBase):
     async def holders(self, *, fresh: bool = True) -> dict[int, list[Holder]]:
         """Everybody on record for each block; ``fresh=False`` is content with what was known seconds ago."""
         return await self._thread.run_async(operations.holders, self._core, fresh)
+
+    async def status(self) -> SwarmStatus:
+        """How far training is, who holds what, and how fresh that knowledge is."""
+        return await self._thread.run_async(status.survey, self._core)
 
     async def close(self) -> None:
         """Drop all connections and end the thread, in at most two seconds. May be called twice."""

@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Self, Unpack
 
-from blockswarm.swarm import operations
+from blockswarm.swarm import operations, status
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.async_client import AsyncSwarmClient
 from blockswarm.swarm.client_base import (
@@ -29,6 +29,7 @@ from blockswarm.swarm.client_base import (
 )
 from blockswarm.swarm.operations import Holder, Score
 from blockswarm.swarm.options import Reading, ReadingOptions, Writing, WritingOptions, as_bytes, check_timeout
+from blockswarm.swarm.status import SwarmStatus
 
 __all__ = ["AsyncSwarmClient", "SwarmClient"]
 
@@ -150,6 +151,10 @@ class SwarmClient(ClientBase):
     def holders(self, *, fresh: bool = True) -> dict[int, list[Holder]]:
         """Everybody on record for each block; ``fresh=False`` is content with what was known seconds ago."""
         return self._thread.run(operations.holders, self._core, fresh)
+
+    def status(self) -> SwarmStatus:
+        """How far training is, who holds what, and how fresh that knowledge is."""
+        return self._thread.run(status.survey, self._core)
 
     def close(self) -> None:
         """Drop all connections and end the thread, in at most two seconds. May be called twice."""

@@ -65,7 +65,8 @@ finish(body=first.body["got"] == {"a": 1, "b": [b"x", "y", None, 2.5]}, run=firs
 def test_refusals_and_bad_answers_become_errors_and_the_next_call_works(odd: Callable[[str], dict[str, Any]]) -> None:
     found = odd(
         """
-said = {method: error(method, max_blob=1000) for method in ("refuse", "early-end", "garbage", "nonsense", "huge-header")}
+odd_ones = ("refuse", "early-end", "garbage", "nonsense", "huge-header")
+said = {method: error(method, max_blob=1000) for method in odd_ones}
 said["sleep"] = error("sleep", {"seconds": 30}, timeout=0.5)
 said["big"] = error("big", {"size": 5000}, max_blob=4999)
 said["full"] = error("full", blob=bytes(4 << 20))
