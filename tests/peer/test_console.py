@@ -177,7 +177,12 @@ def test_repeats_are_folded_and_their_count_comes_out_at_the_end() -> None:
 def test_events_come_from_any_thread() -> None:
     out = io.StringIO()
     console = console_of(JsonLines(out, owned=False))
-    threads = [threading.Thread(target=lambda: [console.emit(ROUND) for _ in range(50)]) for _ in range(4)]
+
+    def emit_many() -> None:
+        for _ in range(50):
+            console.emit(ROUND)
+
+    threads = [threading.Thread(target=emit_many) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
