@@ -29,8 +29,8 @@ FAULTY = (str(Path(__file__).with_name("faulty.py")),)
 PATIENCE = 150.0
 """Seconds any single event may take to come on a machine that is busy with other things."""
 
-ROUND_SECONDS = 6.0
-PHASES = {"meet": 1.2, "scatter": 0.6, "decide": 0.7, "gather": 0.6, "commit": 0.9}
+ROUND_SECONDS = 5.0
+PHASES = {"meet": 1.0, "scatter": 0.5, "decide": 0.5, "gather": 0.5, "commit": 0.8}
 """Rhythm on an idle machine. Who asks for a certificate after a failed round is back in time for the next one."""
 
 SLOWEST = 5.0
@@ -206,6 +206,8 @@ class Replicas:
 
     swarm: LocalSwarm
     nodes: list[Node] = field(default_factory=list)
+    asleep: tuple[Node, int] | None = None
+    """A volunteer that is stopped, and the round it was stopped in."""
 
     def start(self, count: int) -> None:
         """Start newcomers that can be told to fail; returns at once."""

@@ -88,10 +88,10 @@ def test_a_replica_that_comes_after_the_meeting_sits_one_round_out(replicas: Rep
     nodes = replicas.bring(3)
     late, *punctual = nodes
     number = next_round(replicas.swarm)
-    late.kill(signal.SIGSTOP)
+    late.kill(signal.SIGSTOP, family=True)
     times = round_times(replicas.swarm, number)
     wait_until(lambda: time.time() > times.meet_end, "end of the meeting")
-    late.kill(signal.SIGCONT)
+    late.kill(signal.SIGCONT, family=True)
     events = rounds_of(punctual, number)
     for event in events:
         assert event["committed"], story(nodes)
