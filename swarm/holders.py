@@ -80,8 +80,11 @@ class HolderBook:
 
     def addresses(self) -> dict[str, tuple[str, ...]]:
         """Peers that have answered or hold a valid record, with their addresses, for a later connect."""
-        live = {record.peer_id for records in self._records.values() for record in records.values()}
-        return {peer: self._link.addresses(peer) for peer, last in self._sources.items() if last > 0 or peer in live}
+        # Also read from other threads, so everything is copied before it is walked through.
+        live = {peer for records in list(self._records.values()) for peer in list(records)}
+        return {
+            peer: self._link.addresses(peer) for peer, last in list(self._sources.items()) if last > 0 or peer in live
+        }
 
     async def ask(
         self,
