@@ -1,9 +1,7 @@
-"""``blockswarm status``: who holds what."""
+"""``blockswarm status``: who holds what, and how training goes."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,7 @@ from blockswarm.cli.output import print_json
 
 if TYPE_CHECKING:
     from blockswarm.swarm.operations import Holder
+    from blockswarm.swarm.status import BlockStatus, SwarmStatus
 
 
 @click.command()
@@ -22,53 +21,46 @@ if TYPE_CHECKING:
 @choosing_run
 @json_output
 def command(peers_file: Path | None, peer: tuple[str, ...], run_id: str | None, as_json: bool) -> None:
-    """Show the run, its blocks, and who trains and serves each.
+    """Show the run, its blocks, how training goes, and who trains and serves each block.
 
     \b
     Example:
       blockswarm status
     """
-    from blockswarm.swarm.policy.phases import round_in_progress
-
     with connected(peers_file, peer, run_id) as swarm:
-        manifest = swarm.manifest
-        holders = swarm.holders()
-        current = round_in_progress(time.time(), manifest.genesis_time, manifest.rounds.seconds)
-        if as_json:
-            blocks = [
-                {"block": block, "holders": [{**asdict(one), "digest": one.digest.hex()} for one in listed]}
-                for block, listed in holders.items()
-            ]
-            print_json(
-                {
-                    "run_id": swarm.run_id,
-                    "digest": manifest.digest.hex(),
-                    "round": current,
-                    "round_seconds": manifest.rounds.seconds,
-                    "data": manifest.data.name,
-                    "blocks": blocks,
-                }
-            )
-            return
-        click.echo(f"{swarm.run_id}: round {current} of {manifest.rounds.seconds:g} s, data {manifest.data.name}")
-        for block, listed in holders.items():
-            click.echo(f"block {block}:" + ("" if listed else " nobody"))
-            for one in listed:
-                click.echo(f"  {line(one)}")
+        status = swarm.status()
+    if as_json:
+        print_json(status.as_json())
+    else:
+        click.echo("\n".join(lines(status)))
 
 
-def line(one: Holder) -> str:
-    """One holder for people."""
-    state = f"round {one.round} {one.digest.hex()[:8]}" if one.digest else "no state yet"
-    parts = [
-        one.peer_id,
-        one.state.lower(),
-        state,
-        f"{one.samples_per_second:.0f} samples/s",
-        f"seen {one.age:.0f} s ago",
-    ]
+def lines(status: SwarmStatus) -> list[str]:
+    """The status for people."""
+    text = [f"{status.run_id}: round {status.round} of {status.round_seconds:g} s, data {status.data}"]
+    for block in status.blocks:
+        text.append(f"block {block.block}: {_progress(block)}")
+        text += [f"  {_holder(one)}" for one in block.holders]
+    return text
+
+
+def _progress(block: BlockStatus) -> str:
+    if not block.live:
+        return "nobody serves it"
+    parts = [f"{block.live} live", f"round {block.round}", f"{block.samples_per_second:.0f} samples/s"]
+    if block.heldout_ce is not None:
+        parts.append(f"held-out CE {block.heldout_ce:.3f}")
+    if block.agreement is not None and block.agreement < 1:
+        parts.append(f"only {block.agreement:.0%} of its replicas agree")
+    return ", ".join(parts)
+
+
+def _holder(one: Holder) -> str:
+    parts = [one.peer_id, one.state.lower()]
+    parts.append(f"round {one.round} {one.digest.hex()[:8]}" if one.digest else "no state yet")
+    parts.append(f"{one.samples_per_second:.0f} samples/s")
     if one.relayed:
         parts.append("relayed")
     if one.state != "OFFLINE" and not one.rounds:
-        parts.append("does not answer")
+        parts.append(f"does not answer (seen {one.age:.0f} s ago)")
     return ", ".join(parts)

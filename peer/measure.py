@@ -67,11 +67,11 @@ def measure(wanted: Wanted) -> dict[str, Any]:
                 for index in range(len(wanted.prompts))
             ]
             pieces = [piece.result() for piece in writing]
-        holders = _patiently(swarm.holders)
+        status = _patiently(swarm.status)
         return {
             "ce": {readout: result.nats_per_byte for readout, result in ce.items()},
             "pieces": pieces,
-            "holders": [sum(bool(one.rounds) for one in holders[block]) for block in sorted(holders)],
+            "holders": [block.live for block in status.blocks],
         }
 
 
