@@ -1,0 +1,254 @@
+"""What a client gets from volunteers who train at the same time: figures, text, and the same text when holders die."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from blockswarm.peer.local import LocalSwarm
+from blockswarm.peer.node import Node
+from tests.integration.clients import connected
+from tests.integration.small import PATIENCE, peer_id, peer_ids, wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+UNTRAINED = math.log(256)
+"""Nats per byte of a model that knows nothing."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A swarm of two blocks with two holders each; the last tests kill some of them."""
+
+    swarm: LocalSwarm
+    holders: dict[int, list[Node]]
+
+    @property
+    def spares(self) -> list[Node]:
+        """The second holder of each block."""
+        return [nodes[1] for nodes in self.holders.values()]
+
+    @property
+    def victims(self) -> list[Node]:
+        """The first holder of each block."""
+        return [nodes[0] for nodes in self.holders.values()]
+
+    def ask(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command of the command line in the swarm's folder, where its peers file lies."""
+        return self.swarm.command(*arguments, timeout=PATIENCE, check=check)
+
+
+@pytest.fixture(scope="module")
+def served(start_swarm: Callable[..., LocalSwarm]) -> Served:
+    swarm = start_swarm(blocks=2)
+    started = [(block, swarm.start_volunteer(block)) for _ in range(2) for block in range(2)]
+    holders: dict[int, list[Node]] = {0: [], 1: []}
+    for block, node in started:
+        holders[block].append(node)
+    served = Served(swarm, holders)
+    for nodes in holders.values():
+        wait_until(lambda nodes=nodes: all(newest_round(node) for node in nodes), "first commits", nodes=nodes)
+    return served
+
+
+def one(lines: list[str]) -> str:
+    """The only line there is."""
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def newest_round(node: Node) -> int:
+    """The newest round of its block that a holder committed; 0 before the first."""
+    node.poll()
+    rounds = [event for event in node.events if event["event"] == "round" and event["subject"] >= 0]
+    return max((int(event["round"]) for event in rounds if event["committed"]), default=0)
+
+
+def test_status_shows_who_holds_what(served: Served) -> None:
+    status = json.loads(served.ask("status", "--json").stdout)
+    assert status["run_id"] == served.swarm.manifest.run_id
+    assert [entry["block"] for entry in status["blocks"]] == [0, 1]
+    for entry in status["blocks"]:
+        assert sorted(holder["peer_id"] for holder in entry["holders"]) == peer_ids(served.holders[entry["block"]])
+        for holder in entry["holders"]:
+            assert holder["state"] == "TRAINING"
+            assert 0 < holder["rounds"][0] <= status["round"]
+            assert holder["samples_per_second"] > 0
+            assert holder["age"] < 60
+    shown = served.ask("status").stdout
+    for node in served.swarm.volunteers():
+        assert peer_id(node) in shown
+
+
+def test_evaluate_sees_the_training_with_both_readouts(served: Served) -> None:
+    before, after = (
+        json.loads(served.ask("evaluate", "--max-bytes", "1024", "--states", states, "--json").stdout)
+        for states in ("genesis", "latest")
+    )
+    for figures in (before, after):
+        assert figures["run_id"] == served.swarm.manifest.run_id
+        assert figures["missing"] == {"parallel": [], "sweep": []}
+        assert 1000 < figures["bytes"] <= 1024
+    assert set(before["ce"]) == {"parallel", "sweep"}
+    for readout in ("parallel", "sweep"):
+        assert before["ce"][readout] == pytest.approx(UNTRAINED, abs=0.3)
+        assert 1.0 < after["ce"][readout] < before["ce"][readout]
+
+
+def test_evaluate_measures_a_file_of_ones_own(served: Served) -> None:
+    text = served.swarm.folder / "own.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 20)
+    options = ("--data", str(text), "--part", "all", "--readout", "parallel", "--json")
+    figures = json.loads(served.ask("evaluate", *options).stdout)
+    assert figures["bytes"] == len(text.read_bytes()) - 1
+    assert 1.0 < figures["ce"]["parallel"] < UNTRAINED + 1.0
+
+
+def test_logprobs_are_those_of_a_distribution(served: Served) -> None:
+    with connected(served.swarm) as client:
+        for readout in ("parallel", "sweep"):
+            rows = client.do("logprobs", text="The swarm", readout=readout).result
+            assert len(rows) == len("The swarm")
+            for row in rows:
+                assert len(row) == 256
+                assert sum(map(math.exp, row)) == pytest.approx(1.0, abs=1e-4)
+
+
+IN_A_LOOP = """
+import asyncio, json, sys
+from blockswarm.swarm import AsyncSwarmClient, SwarmClient
+
+async def main(peers):
+    ticks = 0
+    async def tick():
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0.01)
+    ticking = asyncio.create_task(tick())
+    async with AsyncSwarmClient.connect(peers, timeout=60) as swarm:
+        pieces = [piece async for piece in swarm.stream("The ", max_bytes=24, seed=3)]
+        pin = swarm.stats.last.pin
+        again, other = await asyncio.gather(
+            swarm.generate("The ", max_bytes=24, seed=3, pin=pin), swarm.generate("The ", max_bytes=24, seed=4, pin=pin)
+        )
+        holders = await swarm.holders()
+    meanwhile = ticks
+    with SwarmClient.connect(peers, timeout=60) as swarm:
+        blocking = swarm.generate("The ", max_bytes=24, seed=3, pin=pin)
+    ticking.cancel()
+    texts = {"streamed": "".join(pieces), "again": again, "other": other, "blocking": blocking}
+    print(json.dumps({"texts": texts, "ticks": meanwhile, "holders": [len(listed) for listed in holders.values()]}))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_both_clients_work_inside_a_running_loop(served: Served) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_LOOP, str(served.swarm.peers_file)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    said = json.loads(done.stdout)
+    texts = said["texts"]
+    assert texts["streamed"] == texts["again"] == texts["blocking"] != texts["other"]
+    assert said["holders"] == [2, 2]
+    assert said["ticks"] > 10  # the loop went on beside the client
+
+
+def test_text_stays_the_same_when_a_holder_of_each_block_dies(served: Served) -> None:
+    asked = {"prompt": "The ", "max_bytes": 200, "seed": 7, "temperature": 1.0, "timeout": 300.0}
+    with connected(served.swarm) as client, connected(served.swarm) as other:
+        client.do("begin", **asked)
+        # Only the holders to be killed can answer for a moment, so it is certain that they are in use.
+        for node in served.spares:
+            node.kill(signal.SIGSTOP)
+        first = client.do("more", characters=10)
+        for node in served.spares:
+            node.kill(signal.SIGCONT)
+        pin = first.last["pin"]
+        text = first.result + client.do("more", characters=10).result
+        undisturbed = other.do("generate", **asked, pin=pin)
+        assert undisturbed.error is None, undisturbed.text
+
+        def read_on() -> list[int]:
+            """Read slowly; how many rounds newer than the text's states the spares' newest ones are."""
+            nonlocal text
+            text += client.do("more", characters=1).result
+            time.sleep(1.0)  # a reader's pace; nothing is waited for here
+            return [
+                newest_round(nodes[1]) - pin["blocks"][str(block)]["round"] for block, nodes in served.holders.items()
+            ]
+
+        wait_until(lambda: max(read_on()) >= 1, "new round", nodes=served.spares)
+        for node in served.victims:
+            node.kill(signal.SIGKILL)
+        # Holders keep the newest three states of a block, and older ones that somebody uses: those of this text.
+        wait_until(lambda: min(read_on()) >= 4, "four new rounds", nodes=served.spares)
+        last = client.do("more")
+        assert last.error is None, last.text
+    assert text + last.result == undisturbed.result
+    assert last.last["pin"] == pin
+    assert (last.last["bytes"], last.last["repinned"], last.last["missing"]) == (asked["max_bytes"], 0, [])
+    replaced = {event["peer_id"] for event in last.events if event["kind"] == "replaced"}
+    assert replaced >= set(peer_ids(served.victims))
+
+
+@pytest.fixture(scope="module")
+def without_block_1(served: Served) -> Served:
+    """Nobody holds block 1 any more, though the directory still lists those who did."""
+    for node in served.holders[1]:
+        node.kill(signal.SIGKILL)
+    served.victims[0].kill(signal.SIGKILL)
+    for node in [*served.holders[1], served.victims[0]]:
+        node.wait_ended(timeout=PATIENCE)
+    return served
+
+
+def test_logprobs_do_without_a_block_nobody_holds_and_say_so(without_block_1: Served) -> None:
+    with connected(without_block_1.swarm) as client:
+        answer = client.do("logprobs", text="The swarm")
+    assert answer.error is None, answer.text
+    assert len(answer.result) == len("The swarm")
+    assert sum(map(math.exp, answer.result[-1])) == pytest.approx(1.0, abs=1e-4)
+    assert one(answer.warnings).startswith("answered without block 1: ")
+    assert answer.last["missing"] == [1]
+    assert any(event["kind"] == "missing" and event["block"] == 1 for event in answer.events)
+
+
+def test_best_effort_text_does_without_a_block_nobody_holds_and_says_so(without_block_1: Served) -> None:
+    options = ("--best-effort", "--max-bytes", "16", "--seed", "1", "--json")
+    done = without_block_1.ask("generate", "The ", *options)
+    answer = json.loads(done.stdout)
+    assert answer["bytes"] == 16
+    assert answer["missing"] == [1]
+    assert one(done.stderr.splitlines()).startswith("warning: answered without block 1: ")
+
+
+@pytest.mark.parametrize("readout", ["parallel", "sweep"])
+def test_plain_text_needs_every_block_and_names_the_one_nobody_holds(without_block_1: Served, readout: str) -> None:
+    done = without_block_1.ask("generate", "The ", "--max-bytes", "16", "--readout", readout, check=False)
+    assert done.returncode == 1
+    assert done.stdout.strip() == ""
+    line = one(done.stderr.splitlines())
+    assert line.startswith("error: no live holder of block 1")
+    assert "blockswarm join --block 1" in line
+
+
+def test_evaluate_says_which_block_it_measured_without(without_block_1: Served) -> None:
+    options = ("--max-bytes", "512", "--readout", "parallel", "--json")
+    figures = json.loads(without_block_1.ask("evaluate", *options).stdout)
+    assert figures["missing"] == {"parallel": [1]}
+    assert math.isfinite(figures["ce"]["parallel"])
