@@ -53,10 +53,9 @@ def served(start_swarm: Callable[..., LocalSwarm]) -> Served:
     holders: dict[int, list[Node]] = {0: [], 1: []}
     for block, node in started:
         holders[block].append(node)
-    served = Served(swarm, holders)
-    for nodes in holders.values():
-        wait_until(lambda nodes=nodes: all(newest_round(node) for node in nodes), "first commits", nodes=nodes)
-    return served
+    for node in swarm.volunteers():
+        node.wait_event("round", lambda event: event["subject"] >= 0 and bool(event["committed"]), timeout=PATIENCE)
+    return Served(swarm, holders)
 
 
 def one(lines: list[str]) -> str:
@@ -188,9 +187,8 @@ def test_text_stays_the_same_when_a_holder_of_each_block_dies(served: Served) ->
             nonlocal text
             text += client.do("more", characters=1).result
             time.sleep(1.0)  # a reader's pace; nothing is waited for here
-            return [
-                newest_round(nodes[1]) - pin["blocks"][str(block)]["round"] for block, nodes in served.holders.items()
-            ]
+            begun = {int(block): state["round"] for block, state in pin["blocks"].items()}
+            return [newest_round(nodes[1]) - begun[block] for block, nodes in served.holders.items()]
 
         wait_until(lambda: max(read_on()) >= 1, "new round", nodes=served.spares)
         for node in served.victims:
