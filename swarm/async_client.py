@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -14,6 +15,8 @@ from blockswarm.swarm.client_base import (
     ClientBase,
     Peers,
     close,
+    fill_cache,
+    open_cache,
     read_peers,
     start,
     warn_incomplete,
@@ -32,9 +35,16 @@ class AsyncSwarmClient(ClientBase):
     """
 
     @classmethod
-    def connect(cls, peers: Peers, *, run: str | None = None, timeout: float = CONNECT_TIMEOUT) -> Connecting:
+    def connect(
+        cls,
+        peers: Peers,
+        *,
+        run: str | None = None,
+        timeout: float = CONNECT_TIMEOUT,
+        cache: str | Path | None = None,
+    ) -> Connecting:
         """Reach a swarm: ``await`` it, or use it with ``async with``; arguments and errors as for ``SwarmClient``."""
-        return Connecting(cls, peers, run, timeout)
+        return Connecting(cls, peers, run, timeout, cache)
 
     async def generate(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> str:
         """Text that follows ``prompt``; see :meth:`blockswarm.swarm.client.SwarmClient.generate`."""
@@ -93,8 +103,10 @@ class AsyncSwarmClient(ClientBase):
 class Connecting:
     """A connection on its way: ``client = await …`` or ``async with … as client``."""
 
-    def __init__(self, kind: type[AsyncSwarmClient], peers: Peers, run: str | None, timeout: float) -> None:
-        self._arguments = (kind, peers, run, timeout)
+    def __init__(
+        self, kind: type[AsyncSwarmClient], peers: Peers, run: str | None, timeout: float, cache: str | Path | None
+    ) -> None:
+        self._arguments = (kind, peers, run, timeout, cache)
         self._client: AsyncSwarmClient | None = None
 
     def __await__(self) -> Generator[object, None, AsyncSwarmClient]:
@@ -111,12 +123,14 @@ class Connecting:
             await self._client.close()
 
     async def _connect(self) -> AsyncSwarmClient:
-        kind, peers, run, timeout = self._arguments
-        addresses = await asyncio.to_thread(read_peers, peers)
+        kind, peers, run, timeout, cache = self._arguments
+        known = await asyncio.to_thread(open_cache, cache)
+        addresses = await asyncio.to_thread(read_peers, peers, known)
         thread, core = start()
         try:
             await thread.run_async(core.connect, addresses, run, check_timeout(timeout))
         except BaseException:
             await asyncio.shield(asyncio.to_thread(close, thread, core))
             raise
+        await asyncio.to_thread(fill_cache, known, core)
         return kind(thread, core)

@@ -12,6 +12,7 @@ records by their signatures, answers by their form.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -23,6 +24,8 @@ from blockswarm.swarm.client_base import (
     ClientBase,
     Peers,
     close,
+    fill_cache,
+    open_cache,
     read_peers,
     start,
     warn_incomplete,
@@ -41,7 +44,14 @@ class SwarmClient(ClientBase):
     """
 
     @classmethod
-    def connect(cls, peers: Peers, *, run: str | None = None, timeout: float = CONNECT_TIMEOUT) -> Self:
+    def connect(
+        cls,
+        peers: Peers,
+        *,
+        run: str | None = None,
+        timeout: float = CONNECT_TIMEOUT,
+        cache: str | Path | None = None,
+    ) -> Self:
         """Reach a swarm.
 
         Parameters
@@ -52,6 +62,8 @@ class SwarmClient(ClientBase):
             Run id, or the manifest's digest in hex; needed when the peers know several runs.
         timeout : float
             Seconds.
+        cache : str or Path, optional
+            File in which the client remembers peers it has met; they are tried after ``peers``.
 
         Raises
         ------
@@ -64,13 +76,15 @@ class SwarmClient(ClientBase):
         PeersFileError, AddressError
             When ``peers`` is malformed.
         """
-        addresses = read_peers(peers)
+        known = open_cache(cache)
+        addresses = read_peers(peers, known)
         thread, core = start()
         try:
             thread.run(core.connect, addresses, run, check_timeout(timeout))
         except BaseException:
             close(thread, core)
             raise
+        fill_cache(known, core)
         return cls(thread, core)
 
     def generate(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> str:

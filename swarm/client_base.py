@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from blockswarm.dht.addresses import split_peer
+from blockswarm.dht.known_peers import KnownPeers
 from blockswarm.dht.peers_file import read_peers_file
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import ConnectError
@@ -81,8 +82,8 @@ def close(thread: TrioThread, core: Core) -> None:
     thread.close(CLOSE_SECONDS / 2)
 
 
-def read_peers(peers: Peers) -> list[tuple[str, str]]:
-    """Peer ids and addresses from a peers file, one multiaddr, or several.
+def read_peers(peers: Peers, cache: KnownPeers | None = None) -> list[tuple[str, str]]:
+    """Peer ids and addresses from a peers file, one multiaddr, or several; after them those of an earlier time.
 
     Raises
     ------
@@ -100,7 +101,22 @@ def read_peers(peers: Peers) -> list[tuple[str, str]]:
     if not addresses:
         source = str(peers) if isinstance(peers, str | Path) else "the list"
         raise ConnectError(f"{source} names no peer: give at least one multiaddr ending in /p2p/PEER")
+    if cache is not None:
+        addresses = [*addresses, *cache.addrs()]
     return [(split_peer(address)[1], address) for address in addresses]
+
+
+def open_cache(path: str | Path | None) -> KnownPeers | None:
+    """The file in which a client remembers whom it has met, if it was given one."""
+    return None if path is None else KnownPeers(path)
+
+
+def fill_cache(cache: KnownPeers | None, core: Core) -> None:
+    """Remember the peers met, for a time when those one began with are gone."""
+    if cache is not None:
+        for addresses in core.book.addresses().values():
+            cache.remember(addresses)
+        cache.save()
 
 
 def warn_incomplete(report: CallReport | None, *, told: int = 0, level: int = 3) -> int:

@@ -16,7 +16,7 @@ from blockswarm.clock import SystemClock
 from blockswarm.dht.errors import RpcError
 from blockswarm.swarm.errors import ClientError, ConnectError, MessageError
 from blockswarm.swarm.holders import HolderBook, Run, gather
-from blockswarm.swarm.link import Link, short
+from blockswarm.swarm.link import Link, short, words
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import StatesReply
 from blockswarm.swarm.pins import Offer
@@ -57,6 +57,8 @@ class Core:
         self.book = HolderBook(self.link, self.clock, self.events.add)
         self.router = Router(salt=os.urandom(16))
         self.offers: dict[str, Offer] = {}
+        self.trouble: dict[str, str] = {}
+        """Why holders on record could not be asked for their states, by peer id."""
         self._offers_at = -math.inf
         self._records_at = -math.inf
         self._manifest: Manifest | None = None
@@ -219,11 +221,13 @@ class Core:
         try:
             reply = await self.link.call(peer, "states", {}, run=self.manifest.digest, timeout=STATES_TIMEOUT)
             offer = self.take_offer(peer, reply.body)
+            self.trouble.pop(peer, None)
             if offer.block != block:
                 raise MessageError("block", f"is {offer.block}, on record for block {block}")
         except (RpcError, MessageError) as error:
             if not isinstance(error, RpcError) or error.code != "timeout":
                 self.offers.pop(peer, None)  # one that is only slow still has what it had
+            self.trouble[peer] = words(error)
             self.router.failed(peer, now=trio.current_time(), kind="error")
             if not isinstance(error, RpcError) or error.code not in ("unreachable", "timeout", "not-serving"):
                 self.notify("refused", f"{short(peer)} (block {block}): {error}", block=block, peer_id=peer)

@@ -287,7 +287,9 @@ class Session:
         )
 
     def _nobody(self, block: int, failed: Mapping[str, Exception]) -> ClientError:
-        reasons = "; ".join(f"{short(peer)}: {words(error)}" for peer, error in failed.items())
+        why = {record.peer_id: self.core.trouble.get(record.peer_id, "") for record in self.core.book.holders(block)}
+        why |= {peer: words(error) for peer, error in failed.items()}
+        reasons = "; ".join(f"{short(peer)}: {text}" for peer, text in why.items() if text)
         if failed and all(isinstance(error, UntrustedAnswerError) for error in failed.values()):
             return UntrustedAnswerError(f"block {block}: every holder's answer breaks the rules ({reasons})")
         if self.fixed:
@@ -297,10 +299,10 @@ class Session:
                 f"block {block}: no live holder serves the pinned state {state.digest.hex()[:12]}… of round "
                 f"{state.round} ({reasons or 'none has it'}): holders keep their last few states; take a newer pin",
             )
-        why = f" ({reasons})" if reasons else ""
+        found = f" ({reasons})" if reasons else ""
         return NoHolderError(
             block,
-            f"no live holder of block {block}{why}: wait for a volunteer, or serve it with `blockswarm join "
+            f"no live holder of block {block}{found}: wait for a volunteer, or serve it with `blockswarm join "
             f"--block {block}`; best_effort=True goes on without it",
         )
 

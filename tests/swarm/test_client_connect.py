@@ -108,19 +108,27 @@ def test_several_runs_and_none_named_lists_them(new_swarm: Callable[..., Any]) -
     assert found["run"] == swarm.info["run_id"]
 
 
-def test_a_dead_bootstrap_node_does_not_matter_once_connected(new_swarm: Callable[..., Any]) -> None:
+def test_a_dead_bootstrap_node_does_not_matter_once_connected(new_swarm: Callable[..., Any], tmp_path: Path) -> None:
     swarm = new_swarm("0a", "1a", "2a")
     found = swarm.client(
-        """
-        with SwarmClient.connect(peers) as client:
+        f"""
+        cache = {str(tmp_path / "known.json")!r}
+        with SwarmClient.connect(peers, cache=cache) as client:
             tell(do="boot", how="kill")
             text = client.generate("The ", max_bytes=10, seed=1)
-            holders = {block: len(found) for block, found in client.holders().items()}
+            holders = {{block: len(found) for block, found in client.holders().items()}}
             known = client.known_peers
         with SwarmClient.connect(known) as client:
-            result(same=client.generate("The ", max_bytes=10, seed=1) == text, holders=holders)
+            assert client.generate("The ", max_bytes=10, seed=1) == text
+        try:
+            SwarmClient.connect(peers)
+        except ConnectError as error:
+            said = str(error)
+        with SwarmClient.connect(peers, cache=cache) as client:
+            result(said=said, same=client.generate("The ", max_bytes=10, seed=1) == text, holders=holders)
         """
     )
+    assert "connection refused" in found["said"]
     assert found["same"]
     assert found["holders"] == {"0": 1, "1": 1, "2": 1}
 
