@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
@@ -13,11 +14,13 @@ from blockswarm.dht.rpc import BlobLimit, Handler, Reply, Request
 from blockswarm.peer.allreduce import squared_norm
 from blockswarm.peer.book import EntryRefused, Presence, RoundBook
 from blockswarm.peer.exchange import off_loop
+from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import decode, encoded_size
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, Optional, flag, integer, listed, number, octets, peer_id, text
 from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES
 from blockswarm.swarm.policy.acceptance import PartReport
 from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of
 from blockswarm.swarm.statements import (
@@ -45,6 +48,13 @@ _statement = octets(least=1, most=MAX_STATEMENT_BYTES)
 _where = {"subject": integer(-1, 255), "round": integer(1, 2**48)}
 
 MEET = Body(**_where, parent=octets(32), samples=integer(0, 2**48), reachable=flag())
+NEWS = Body(
+    subject=integer(-1, 255),
+    head=octets(32),
+    head_round=integer(1, 2**48),
+    head_samples=integer(0, 2**62),
+    certificate=octets(most=MAX_CERTIFICATE_BYTES),
+)
 LIST = Body(list=_statement)
 PART = Body(**_where, list=_statement, values=integer(1, 2**40))
 REPORT = Body(
@@ -104,10 +114,13 @@ class Desk:
         self._clock = clock
         self._head = head
         self._books: dict[tuple[int, int], RoundBook] = {}
+        self.on_news: Callable[[int, Head], None] = lambda subject, head: None
+        """Called for news of a proven state that outweighs ours."""
 
     def register(self, host: Registrar) -> None:
         """Offer the round's methods on ``host``."""
         host.register("round.meet", self._meet)
+        host.register("round.news", self._news)
         host.register("round.list", self._list)
         host.register("round.part", self._part, max_blob=self._part_size, timeout=self._manifest.rounds.seconds)
         host.register("round.report", self._report)
@@ -168,10 +181,8 @@ class Desk:
         head = self._head(book.subject)
         if head is None:
             return Reply({})
-        answer: dict[str, Any] = {"head": head.digest, "head_round": head.round, "head_samples": head.samples}
-        if head.digest != body["parent"]:  # the caller may be behind, and must not have to believe us
-            answer["certificate"] = head.certificate
-        return Reply(answer)
+        # A caller that may be behind must not have to believe us.
+        return Reply(claim_of(head, proven=head.digest != body["parent"]))
 
     async def _list(self, request: Request) -> Reply:
         members = self._statement("list", _read(LIST, request.body)["list"])
@@ -179,6 +190,21 @@ class Desk:
         if self._clock.now() > self.times(book.round).meet_end:
             raise RpcRefused("late", f"the meeting of round {book.round} is over")
         self._enter(lambda: book.accept_list(members))
+        return Reply({})
+
+    async def _news(self, request: Request) -> Reply:
+        """A round we were not in has made a state: go over to it before the next one."""
+        body = _read(NEWS, request.body)
+        subject = body.pop("subject")
+        own = self._head(subject)
+        if own is None:
+            raise RpcRefused("not-mine", f"this peer holds no state of subject {subject}")
+        try:
+            head = await asyncio.to_thread(newer_head, self._manifest, own, request.peer_id, body)
+        except ClaimRefused as error:
+            raise RpcRefused("bad-statement", str(error)) from None
+        if head is not None:
+            self.on_news(subject, head)
         return Reply({})
 
     # -- scatter ---------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from blockswarm.dht.errors import RpcError
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.rpc import Blob, Reply
 from blockswarm.peer.book import RoundBook
+from blockswarm.peer.heads import Head
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.phases import RoundTimes
@@ -44,16 +45,6 @@ class Caller(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Head:
-    """The newest certified state of a subject that a peer says it holds."""
-
-    peer_id: str
-    round: int
-    digest: bytes
-    samples: int
-
-
 class RoundFailed(Exception):
     """The round ends here without a commit; the text says why. Nothing is lost: the work is carried."""
 
@@ -78,6 +69,8 @@ class Exchange:
     on_phase: Callable[[str], None] = lambda _: None
     """Told the name of each phase as it begins."""
 
+    answered: set[str] = field(default_factory=set)
+    """Peers that answered our meet message: alive, whether they take part or not."""
     ahead: list[Head] = field(default_factory=list)
     """Peers whose state outweighs ours."""
     problems: dict[str, str] = field(default_factory=dict)

@@ -6,31 +6,27 @@ import asyncio
 from typing import Any
 
 from blockswarm.peer.book import EntryRefused, Presence
-from blockswarm.peer.exchange import Exchange, Head, RoundFailed
-from blockswarm.swarm.errors import MessageError
-from blockswarm.swarm.fields import Body, Optional, integer, octets
-from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES
-from blockswarm.swarm.policy.acceptance import heavier, quorum
+from blockswarm.peer.exchange import Exchange, RoundFailed
+from blockswarm.peer.heads import ClaimRefused, newer_head
+from blockswarm.swarm.policy.acceptance import quorum
 from blockswarm.swarm.policy.grouping import choose_members
 from blockswarm.swarm.policy.leader import leader_order
-from blockswarm.swarm.statements import Certificate, MemberList, StatementError
+from blockswarm.swarm.statements import MemberList
 
 PROPOSE_AFTER = 0.5
-"""Share of the meeting after which the first in order stops waiting for replicas that have not spoken."""
+"""Share of the meeting after which the first in order stops waiting for replicas that do not answer."""
 
-TAKE_OVER_STEP = 0.15
+PROPOSE_AFTER_ALIVE = 0.75
+"""The same for replicas that answered, and so are alive, but have not said that they take part."""
+
+TAKE_OVER_STEP = 0.1
 """Share of the meeting between one candidate's turn and the next one's."""
+
+LAST_TURN = 0.95
+"""Nobody's turn comes later than this share of the meeting."""
 
 RETRY_SECONDS = 0.3
 """Pause before a replica that could not be reached is told again."""
-
-HEAD = Body(
-    head=Optional(octets(32)),
-    head_round=Optional(integer(0, 2**48), 0),
-    head_samples=Optional(integer(0, 2**62), 0),
-    certificate=Optional(octets(most=MAX_CERTIFICATE_BYTES), b""),
-)
-"""The answer to a meet message: the newest state of who answers, with its certificate if it is not ours."""
 
 
 def meet_body(exchange: Exchange) -> dict[str, Any]:
@@ -48,8 +44,9 @@ async def meet(exchange: Exchange) -> MemberList:
     """Meet the other replicas and return the list this peer is in.
 
     Everyone tells every replica on record (and whoever calls meanwhile) that it takes part. The first of those present,
-    in the round's leader order, signs the list: at once when all replicas on record have spoken, else at half time. The
-    next in order takes its turn when no list came. Whoever learns of a heavier state does not propose.
+    in the round's leader order, signs the list: at once when all replicas on record have spoken, at half time when some
+    do not answer, and later when one answers that may still take part. The next in order takes its turn when no list
+    came. Whoever learns of a heavier state does not propose.
 
     Raises
     ------
@@ -86,9 +83,9 @@ class _Watch:
         self._exchange = exchange
         self._seen = self._state()
 
-    def _state(self) -> tuple[bool, int, int, int, int]:
+    def _state(self) -> tuple[int, ...]:
         exchange, book = self._exchange, self._exchange.book
-        sizes = len(book.present), len(book.heard), len(exchange.ahead), len(exchange.problems)
+        sizes = len(book.present), len(book.heard), len(exchange.ahead), len(exchange.problems), len(exchange.answered)
         return (book.members is not None, *sizes)
 
     def came(self) -> bool:
@@ -97,7 +94,7 @@ class _Watch:
 
 async def _tell(exchange: Exchange, peer_id: str) -> None:
     """Tell one peer that we take part, again if it cannot be reached yet; its answer says where it stands."""
-    half_time = _propose_at(exchange, 0)
+    half_time = _propose_at(exchange, 0, alive=False)
     while True:
         reply = await exchange.call(peer_id, "round.meet", meet_body(exchange), until=exchange.times.meet_end)
         if reply is not None:
@@ -107,28 +104,15 @@ async def _tell(exchange: Exchange, peer_id: str) -> None:
             return
         await asyncio.sleep(RETRY_SECONDS)
     exchange.problems.pop(peer_id, None)
-    head = await asyncio.to_thread(_read_head, exchange, peer_id, reply.body)
+    exchange.answered.add(peer_id)
+    try:
+        head = await asyncio.to_thread(newer_head, exchange.manifest, exchange.parent, peer_id, reply.body)
+    except ClaimRefused as error:
+        exchange.problems[peer_id] = str(error)
+        head = None
     if head is not None:
         exchange.ahead.append(head)
-        exchange.book.notify()
-
-
-def _read_head(exchange: Exchange, peer_id: str, body: dict[str, Any]) -> Head | None:
-    """A peer's newest state, if it outweighs ours and a quorum has certified it; else ``None``."""
-    try:
-        claim = HEAD.read(body)
-        own = exchange.parent
-        if claim["head"] is None or not heavier(claim["head_samples"], claim["head"], own.samples, own.digest):
-            return None
-        certificate = Certificate.open(claim["certificate"], exchange.manifest.digest)
-    except (MessageError, StatementError) as error:
-        exchange.problems[peer_id] = f"claims a newer state without proof: {error}"
-        return None
-    proven = certificate.members.subject, certificate.members.round, certificate.digest, certificate.samples
-    if proven != (exchange.book.subject, claim["head_round"], claim["head"], claim["head_samples"]):
-        exchange.problems[peer_id] = "claims a newer state with the certificate of another one"
-        return None
-    return Head(peer_id, claim["head_round"], claim["head"], claim["head_samples"])
+    exchange.book.notify()
 
 
 def _candidates(exchange: Exchange) -> list[str]:
@@ -146,17 +130,18 @@ def _own_turn(exchange: Exchange, begin: float) -> float:
     """When this peer proposes a list, as things stand."""
     candidates = _candidates(exchange)
     rank = candidates.index(exchange.own_id)
-    waiting = set(exchange.replicas) - set(exchange.book.present) - set(exchange.problems)
-    # Alone although others are on record: they get until half time to answer or to call, before a lone commit.
+    silent = set(exchange.replicas) - set(exchange.book.present)
+    # Alone although others are on record: they get their time to answer or to call, before a lone commit.
     deserted = len(candidates) == 1 and bool(exchange.replicas)
-    if rank == 0 and not waiting and not deserted:
+    if rank == 0 and not deserted and not silent - set(exchange.problems):
         return begin
-    return _propose_at(exchange, rank)
+    return _propose_at(exchange, rank, alive=bool(silent & exchange.answered))
 
 
-def _propose_at(exchange: Exchange, rank: int) -> float:
+def _propose_at(exchange: Exchange, rank: int, *, alive: bool) -> float:
     span = exchange.times.meet_end - exchange.times.train_end
-    return exchange.times.train_end + span * min(0.95, PROPOSE_AFTER + rank * TAKE_OVER_STEP)
+    share = (PROPOSE_AFTER_ALIVE if alive else PROPOSE_AFTER) + rank * TAKE_OVER_STEP
+    return exchange.times.train_end + span * min(LAST_TURN, share)
 
 
 async def _propose(exchange: Exchange) -> None:

@@ -19,12 +19,11 @@ from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, connect, daemon_died, start_host
 from blockswarm.peer.console import Console, log_to, open_console
 from blockswarm.peer.lag import LagMeter
-from blockswarm.peer.post import Post, obtain_states, take_post
+from blockswarm.peer.post import HolderSource, Post, obtain_states, take_post
 from blockswarm.peer.report import progress_record
 from blockswarm.peer.state_dir import claim_state_dir
 from blockswarm.peer.tasks import Supervisor, first_of
 from blockswarm.peer.trainer import Trainer
-from blockswarm.peer.transfer import StateFetcher
 from blockswarm.peer.view import LOOKUP_SECONDS, RECORD_SECONDS, SOFTWARE, Announcer
 from blockswarm.swarm.manifest import EMBEDDING
 from blockswarm.swarm.policy.placement import replicas_on_record, should_move
@@ -123,13 +122,13 @@ class Peer:
 
     async def _work(self, connection: Connection, corpus: Corpus, resumed: Checkpoint | None) -> None:
         """Man one block after another, until the rounds are done; usually the first one to the end."""
-        fetcher = StateFetcher(connection.host.call, connection.manifest)
+        source = HolderSource(connection)
         rounds_left = self.config.rounds
         while self.block is not None:
             block = self.block
             if resumed is not None and resumed.block.subject != block:
                 resumed = None
-            store = await obtain_states(connection, block, resumed, fetcher, self.console.emit)
+            store = await obtain_states(connection, block, resumed, source, self.console.emit)
             post = self.post = take_post(
                 connection,
                 self.identity,
@@ -137,23 +136,29 @@ class Peer:
                 corpus,
                 store,
                 resumed,
-                fetcher,
+                source,
                 block=block,
                 emit=self._round_event,
                 committed=self._committed,
             )
-            self._begin_training(connection, block)
-            move = self._wish_to_move if self.config.block is None else None
-            target = await first_of(post.volunteer.run(rounds_left, move), _trainer_failed(post.trainer))
+            self._tell_ready(connection, block)
+            training = post.volunteer.run(
+                rounds_left,
+                on_training=self._trains,
+                wish_to_move=self._wish_to_move if self.config.block is None else None,
+            )
+            target = await first_of(training, _trainer_failed(post.trainer))
             if target is None:
                 return
             rounds_left = None if rounds_left is None else rounds_left - post.volunteer.rounds_done
             await self._leave_post(post, target)
             resumed = None
 
-    def _begin_training(self, connection: Connection, block: int) -> None:
+    def _trains(self) -> None:
         self.state = "TRAINING"
         self._committed()
+
+    def _tell_ready(self, connection: Connection, block: int) -> None:
         self.console.emit(
             {
                 "event": "ready",
@@ -240,7 +245,7 @@ class Peer:
             round=head.round if head else 0,
             digest=head.digest if head else b"",
             embedding_digest=embedding.digest if embedding else b"",
-            samples_per_second=post.volunteer.samples_per_second if post else 0.0,
+            samples_per_second=post.volunteer.live.samples_per_second if post else 0.0,
             serving_rps=post.serving.requests_per_second if post else 0.0,
             addrs=tuple(host.addresses()),
             relayed=host.relayed,

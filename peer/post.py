@@ -14,18 +14,21 @@ import numpy.typing as npt
 
 from blockswarm.dht.identity import Identity
 from blockswarm.model.corpus import Corpus, batches, heldout_windows
+from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.checkpoint import Checkpoint
 from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, Emit
 from blockswarm.peer.desk import Desk
 from blockswarm.peer.download import TransferError
-from blockswarm.peer.exchange import Head
+from blockswarm.peer.heads import Head
+from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.serving import ServingDesk, serve_states
 from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import Trainer
 from blockswarm.peer.transfer import StateFetcher
 from blockswarm.peer.volunteer import Volunteer
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.policy.acceptance import heavier
 
 if TYPE_CHECKING:
     from blockswarm.model.learner import BlockLearner
@@ -58,16 +61,34 @@ class Post:
         """Everything needed to go on from here later."""
         theta, embedding = await self.trainer.run(lambda learner: learner.read())
         return Checkpoint(
-            block=self.volunteer.head(self.block),
-            embedding=self.volunteer.head(EMBEDDING),
+            block=self.volunteer.live.head(self.block),
+            embedding=self.volunteer.live.head(EMBEDDING),
             theta=theta,
             live_embedding=embedding,
-            pending={subject: ledger.pending for subject, ledger in self.volunteer.ledgers.items()},
+            pending={subject: ledger.pending for subject, ledger in self.volunteer.live.ledgers.items()},
         )
 
 
+class HolderSource:
+    """Newer states, from the holders on record (and whoever is known to be ahead)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._view = connection.view
+        self._fetcher = StateFetcher(connection.host.call, connection.manifest)
+
+    async def newer(self, own: State, heads: list[Head]) -> State | None:
+        """The heaviest verified state that is offered, if it outweighs ``own``; raises `TransferError`."""
+        holders = list(dict.fromkeys([*(head.peer_id for head in heads), *self._view.holders(own.subject)]))
+        if not holders:
+            return None
+        offers, _ = await self._fetcher.offers(own.subject, holders)
+        if not any(heavier(o.head.samples, o.head.digest, own.samples, own.digest) for o in offers):
+            return None
+        return await self._fetcher.fetch(own.subject, holders, seconds=FETCH_SECONDS)
+
+
 async def obtain_states(
-    connection: Connection, block: int, resumed: Checkpoint | None, fetcher: StateFetcher, emit: Emit
+    connection: Connection, block: int, resumed: Checkpoint | None, source: HolderSource, emit: Emit
 ) -> StateStore:
     """The newest states of the block and the embedding: from others, else from the checkpoint, else the genesis."""
     store = StateStore(connection.clock)
@@ -77,39 +98,26 @@ async def obtain_states(
         else:
             own = await asyncio.to_thread(State.genesis, connection.manifest, subject)
         store.commit(own)
-        newer = await _newer_state(connection, subject, own, fetcher, emit)
-        if newer is not None:
-            store.commit(newer)
+        begin = connection.clock.now()
+        try:
+            state = await source.newer(own, [])
+        except TransferError as error:
+            emit({"event": "warning", "message": str(error)})
+            continue
+        if state is None:
+            continue
+        store.commit(state)
+        emit(
+            {
+                "event": "state",
+                "subject": subject,
+                "round": state.round,
+                "digest": state.digest.hex(),
+                "samples": state.samples,
+                "seconds": connection.clock.now() - begin,
+            }
+        )
     return store
-
-
-async def _newer_state(
-    connection: Connection, subject: int, own: State, fetcher: StateFetcher, emit: Emit
-) -> State | None:
-    holders = connection.view.holders(subject)
-    if not holders:
-        return None
-    begin = connection.clock.now()
-    try:
-        offers, _ = await fetcher.offers(subject, holders)
-        if not any(offer.head.samples > own.samples for offer in offers):
-            return None
-        state = await fetcher.fetch(subject, holders, seconds=FETCH_SECONDS)
-    except TransferError as error:
-        emit({"event": "warning", "message": str(error)})
-        return None
-    seconds = connection.clock.now() - begin
-    emit(
-        {
-            "event": "state",
-            "subject": subject,
-            "round": state.round,
-            "digest": state.digest.hex(),
-            "samples": state.samples,
-            "seconds": seconds,
-        }
-    )
-    return state
 
 
 def take_post(
@@ -119,7 +127,7 @@ def take_post(
     corpus: Corpus,
     store: StateStore,
     resumed: Checkpoint | None,
-    fetcher: StateFetcher,
+    source: HolderSource,
     *,
     block: int,
     emit: Emit,
@@ -144,21 +152,19 @@ def take_post(
     )
     serving.register(host)
 
-    async def fetch(subject: int, ahead: list[Head]) -> State:
-        holders = dict.fromkeys([*(head.peer_id for head in ahead), *connection.view.holders(subject)])
-        return await fetcher.fetch(subject, holders, seconds=FETCH_SECONDS)
-
+    live = LiveWeights(block, manifest, connection.clock, store, trainer)
+    catch_up = CatchUp(live, source, connection.clock, emit=emit, adopted=committed)
+    desk.on_news = catch_up.hear
     volunteer = Volunteer(
-        block=block,
         manifest=manifest,
         identity=identity,
         clock=connection.clock,
         caller=host,
         desk=desk,
-        store=store,
         trainer=trainer,
+        live=live,
+        catch_up=catch_up,
         view=connection.view,
-        fetch=fetch,
         emit=emit,
         committed=committed,
         heldout=heldout_windows(corpus, manifest.model.context, HELDOUT_WINDOWS),
@@ -166,7 +172,7 @@ def take_post(
     if resumed is not None:
         for state in (resumed.block, resumed.embedding):
             if store.head(state.subject) is state:  # else the pending work was on a state that others have left behind
-                volunteer.ledgers[state.subject].pending = resumed.pending.get(state.subject, 0.0)
+                live.ledgers[state.subject].pending = resumed.pending.get(state.subject, 0.0)
     return Post(block, store, trainer, volunteer, serving, serving_thread)
 
 

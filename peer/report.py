@@ -10,7 +10,7 @@ from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest
 
 if TYPE_CHECKING:
-    from blockswarm.peer.volunteer import Snapshot
+    from blockswarm.peer.live import Snapshot
 
 
 def round_event(

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from blockswarm.peer.allreduce import agree, gather, scatter
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.commit import commit
-from blockswarm.peer.exchange import Exchange, Head, RoundFailed
+from blockswarm.peer.exchange import Exchange, RoundFailed
+from blockswarm.peer.heads import Head
 from blockswarm.peer.meeting import meet
 from blockswarm.peer.states import State
 

@@ -98,6 +98,11 @@ class SwarmView:
         blocks = None if subject == EMBEDDING else (subject,)
         return tuple(sorted(record.peer_id for record in self.records(blocks) if record.state == "TRAINING"))
 
+    def everyone(self, subject: int) -> tuple[str, ...]:
+        """Peer ids on record for ``subject``, those that are still joining included."""
+        blocks = None if subject == EMBEDDING else (subject,)
+        return tuple(sorted(record.peer_id for record in self.records(blocks)))
+
     def holders(self, subject: int) -> tuple[str, ...]:
         """Peer ids on record that should be able to give the state of ``subject``."""
         blocks = None if subject == EMBEDDING else (subject,)

@@ -3,91 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from blockswarm.clock import Clock
 from blockswarm.dht.identity import Identity
+from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.desk import Desk
-from blockswarm.peer.exchange import Caller, Exchange, Head, off_loop
-from blockswarm.peer.ledger import Ledger, correction, kept_share
+from blockswarm.peer.exchange import Caller, Exchange
+from blockswarm.peer.heads import claim_of
+from blockswarm.peer.live import LiveWeights, Settlement, Snapshot
 from blockswarm.peer.report import round_event
 from blockswarm.peer.round import RoundResult, run_round
-from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import Trainer
 from blockswarm.peer.view import SwarmView
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 from blockswarm.swarm.policy.phases import RoundTimes, next_round_to_join
 
-if TYPE_CHECKING:
-    from blockswarm.model.learner import BlockLearner
-
-log = logging.getLogger(__name__)
-Float32 = npt.NDArray[np.float32]
-
-RESYNC_WARMUP_STEPS = 20
-"""AdamW's averages are forgotten when foreign weights replace ours; the rate ramps up over this many steps."""
-
-REBASE_ROUNDS = 2
-"""Own pending work is carried onto a state at most this many rounds newer; older work would pull backwards."""
-
 COMMIT_SETTLES_SECONDS = 0.2
 """Time after a round's close for the others to have its certificate, and the state to give."""
+
+NEWS_SECONDS = 2.0
+"""Time to tell replicas that were not in the round of the state it made."""
 
 SNAPSHOT_SLACK = 0.05
 """Seconds by which a snapshot is asked for earlier than the step time alone would suggest."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """Live weights at the end of training, and the work behind them."""
-
-    values: dict[int, Float32]
-    samples: dict[int, int]
-    loss: float | None
-    seconds: float
-    """Clock time since the snapshot before."""
-    trained: int
-    """Samples trained since the snapshot before."""
-
-
-@dataclass(frozen=True)
-class Settlement:
-    """What it takes to go over to a state that contains an update of ours."""
-
-    state: State
-    parent: State
-    delta: Float32
-    sent: Float32 | None
-    samples: int
-
-    @classmethod
-    def of(cls, exchange: Exchange, result: RoundResult, state: State) -> Settlement:
-        """The settlement of a round that made ``state``."""
-        return cls(state, exchange.parent, exchange.delta, result.sent, exchange.samples)
-
-
 @dataclass(kw_only=True)
 class Volunteer:
-    """The parts of a running volunteer that its rounds need. ``peer.Peer`` builds and stops them."""
+    """The parts of a running volunteer that its rounds need. ``peer.post`` builds them."""
 
-    block: int
     manifest: Manifest
     identity: Identity
     clock: Clock
     caller: Caller
     desk: Desk
-    store: StateStore
     trainer: Trainer
+    live: LiveWeights
+    catch_up: CatchUp
     view: SwarmView
-    fetch: Callable[[int, list[Head]], Any]
-    """``await fetch(subject, heads)`` gives the newest verified state others hold, or raises."""
     emit: Callable[[dict[str, Any]], None]
     committed: Callable[[], None]
     """Called after every commit: announce and save soon."""
@@ -95,41 +55,24 @@ class Volunteer:
     """Held-out windows, uint8 ``[n, context + 1]``."""
     reachable: bool = True
 
-    ledgers: dict[int, Ledger] = field(default_factory=dict)
     rounds_done: int = 0
     heldout_ce: float | None = None
-    samples_per_second: float = 0.0
-    next_deadline: float = 0.0
-    _catching_up: dict[int, asyncio.Task[State]] = field(default_factory=dict)
-    _candidates: dict[int, Settlement] = field(default_factory=dict)
-    """States we voted for and saw no certificate of; kept until contact with those who did (PROTOCOL R4)."""
-    _last_snapshot: tuple[float, int] = (0.0, 0)
 
-    def __post_init__(self) -> None:
-        self.ledgers = {subject: Ledger() for subject in self.subjects}
-        self._last_snapshot = (self.clock.now(), 0)
-
-    @property
-    def subjects(self) -> tuple[int, int]:
-        """What this volunteer averages: its block, and the shared embedding."""
-        return (self.block, EMBEDDING)
-
-    def head(self, subject: int) -> State:
-        """The newest certified state of one of our subjects."""
-        state = self.store.head(subject)
-        if state is None:
-            raise LookupError(f"no state of subject {subject}")
-        return state
-
-    # -- the loop --------------------------------------------------------------------------------------------------
-
-    async def run(self, rounds: int | None, wish_to_move: Callable[[int], int | None] | None = None) -> int | None:
+    async def run(
+        self,
+        rounds: int | None,
+        *,
+        on_training: Callable[[], None] = lambda: None,
+        wish_to_move: Callable[[int], int | None] | None = None,
+    ) -> int | None:
         """Take part in round after round.
 
         Parameters
         ----------
         rounds : int or None
             Return after so many; ``None`` goes on for ever.
+        on_training : callable
+            Called once this peer trains, from the newest state there is: others may count on it.
         wish_to_move : callable, optional
             Asked after every round, with its number, for a block that needs this peer more.
 
@@ -140,7 +83,9 @@ class Volunteer:
         """
         self.trainer.train(True)
         await self.trainer.first_step.wait()  # the learner's start takes seconds; a trainer that fails ends the peer
-        self.emit({"event": "training", "block": self.block})
+        await self.catch_up.refresh()  # others may have committed rounds meanwhile
+        on_training()
+        self.emit({"event": "training", "block": self.live.block})
         settings, number = self.manifest.rounds, 0
         while rounds is None or self.rounds_done < rounds:
             joinable = next_round_to_join(
@@ -156,43 +101,26 @@ class Volunteer:
 
     async def one_round(self, times: RoundTimes) -> None:
         """Train until the round's training ends, then average and commit the block and the embedding side by side."""
-        self.next_deadline = times.train_end
         await self.clock.sleep_until(times.train_end - self.trainer.step_seconds - SNAPSHOT_SLACK)
-        await self._adopt_arrived()
-        snapshot = await self._snapshot()
-        exchanges = [
-            self._exchange(subject, times, snapshot) for subject in self.subjects if subject not in self._catching_up
-        ]
-        results = await asyncio.gather(*(self._take_part(exchange) for exchange in exchanges))
+        # A subject that is being fetched sits the round out, so that no snapshot is ever held against another parent.
+        subjects = [subject for subject in self.live.subjects if not self.catch_up.busy(subject)]
+        async with AsyncExitStack() as stack:
+            for subject in subjects:
+                await stack.enter_async_context(self.catch_up.locks[subject])
+            snapshot = await self.live.snapshot()
+            exchanges = [self._exchange(subject, times, snapshot) for subject in subjects]
+            results = await asyncio.gather(*(self._take_part(exchange) for exchange in exchanges))
         self.heldout_ce = await self.trainer.run(lambda learner: learner.evaluate(self.heldout))
         for result in results:
-            self.emit(round_event(result, snapshot, self.manifest, self.head(result.subject), self.heldout_ce))
+            head = self.live.head(result.subject)
+            self.emit(round_event(result, snapshot, self.manifest, head, self.heldout_ce))
             if result.ahead:
-                self._catch_up(result.subject, times, result.ahead)
+                not_before = times.close + COMMIT_SETTLES_SECONDS
+                self.catch_up.start(result.subject, result.ahead, not_before=not_before)
         await asyncio.gather(*(exchange.finish() for exchange in exchanges))
 
-    async def _snapshot(self) -> Snapshot:
-        def take(learner: BlockLearner) -> tuple[Float32, Float32, int, float | None]:
-            theta, embedding = learner.read()
-            self.trainer.renew_steps()
-            return theta, embedding, self.trainer.samples, self.trainer.take_loss()
-
-        theta, embedding, total, loss = await self.trainer.run(take)
-        now = self.clock.now()
-        before, before_samples = self._last_snapshot
-        self._last_snapshot = (now, total)
-        seconds, trained = max(1e-6, now - before), total - before_samples
-        self.samples_per_second = trained / seconds
-        return Snapshot(
-            values={self.block: theta, EMBEDDING: embedding},
-            samples={subject: self.ledgers[subject].snapshot(total) for subject in self.subjects},
-            loss=loss,
-            seconds=seconds,
-            trained=trained,
-        )
-
     def _exchange(self, subject: int, times: RoundTimes, snapshot: Snapshot) -> Exchange:
-        parent = self.head(subject)
+        parent = self.live.head(subject)
         return Exchange(
             caller=self.caller,
             identity=self.identity,
@@ -214,120 +142,23 @@ class Volunteer:
 
     async def _take_part(self, exchange: Exchange) -> RoundResult:
         result = await run_round(exchange)
-        subject = result.subject
-        if result.state is not None:
-            self._candidates.pop(subject, None)
-            await self._settle(Settlement.of(exchange, result, result.state))
-        elif result.candidate is not None:
-            self._candidates[subject] = Settlement.of(exchange, result, result.candidate)
+        state = result.state or result.candidate
+        if state is None:
+            return result
+        settlement = Settlement(state, exchange.parent, exchange.delta, result.sent, exchange.samples)
+        if result.state is None:
+            self.live.keep_candidate(settlement)
+            return result
+        await self.live.settle(settlement)
+        self.committed()
+        if result.members[0] == exchange.own_id:
+            left_out = {*self.view.everyone(result.subject)} | exchange.book.heard
+            news = {"subject": result.subject, **claim_of(state, proven=True)}
+            exchange.broadcast(
+                left_out - set(result.members), "round.news", news, until=self.clock.now() + NEWS_SECONDS
+            )
         return result
-
-    # -- after a commit --------------------------------------------------------------------------------------------
-
-    async def _settle(self, settlement: Settlement) -> None:
-        """Make a certified state that we helped to make ours, and bring the live weights onto it."""
-        state, settings = settlement.state, self.manifest.rounds
-        kept = kept_share(settlement.sent is not None, settings.late, settings.carry_discount)
-        change = await off_loop(
-            4 * state.values.size,
-            correction,
-            settlement.parent.values,
-            state.values,
-            settlement.delta,
-            settlement.sent,
-            kept,
-        )
-        self.store.commit(state)
-        await self._add(state.subject, change, state.samples)
-        self.ledgers[state.subject].settle(settlement.samples, kept)
-        self.committed()
-
-    async def _add(self, subject: int, change: Float32, certified: int) -> None:
-        def add(learner: BlockLearner) -> None:
-            if subject == EMBEDDING:
-                learner.add(None, change)
-            else:
-                learner.add(change, None)
-                learner.set_certified(certified)
-
-        await self.trainer.run(add)
-
-    # -- catching up -----------------------------------------------------------------------------------------------
-
-    def _catch_up(self, subject: int, times: RoundTimes, ahead: list[Head]) -> None:
-        """Fetch a heavier state in the background; it is adopted before the next round in which it has arrived."""
-
-        async def fetch() -> State:
-            # What others hold during a round is outdated at its close: with it we would stay one round behind for ever.
-            await self.clock.sleep_until(times.close + COMMIT_SETTLES_SECONDS)
-            state: State = await self.fetch(subject, ahead)
-            return state
-
-        if subject not in self._catching_up:
-            self._catching_up[subject] = asyncio.create_task(fetch(), name=f"catch up on subject {subject}")
-
-    async def _adopt_arrived(self) -> None:
-        for subject, task in list(self._catching_up.items()):
-            if not task.done():
-                continue
-            del self._catching_up[subject]
-            try:
-                state = task.result()
-            except Exception as error:
-                self.emit({"event": "warning", "message": f"catching up failed: {error}"})
-                continue
-            await self.adopt(state)
-
-    async def adopt(self, state: State) -> None:
-        """Go over to a state that others certified: carry what is pending if it is recent, else start afresh."""
-        subject, old = state.subject, self.head(state.subject)
-        candidate = self._candidates.pop(subject, None)
-        if candidate is not None and candidate.state.digest == state.digest:
-            await self._settle(dataclasses.replace(candidate, state=state))
-            self._tell_adopted(state, carried=True)
-            return
-        kept = kept_share(False, self.manifest.rounds.late, self.manifest.rounds.carry_discount)
-        recent = 0 < state.round - old.round <= REBASE_ROUNDS
-        self.store.commit(state)
-
-        def rebase(learner: BlockLearner) -> None:
-            theta, embedding = learner.read()
-            delta = (embedding if subject == EMBEDDING else theta) - old.values
-            change = correction(old.values, state.values, delta, None, kept)
-            learner.add(*(None, change) if subject == EMBEDDING else (change, None))
-
-        def replace(learner: BlockLearner) -> None:
-            learner.load(*(None, state.values) if subject == EMBEDDING else (state.values, None))
-            if subject != EMBEDDING:
-                learner.reset_optimizer(RESYNC_WARMUP_STEPS)
-                learner.set_certified(state.samples)
-
-        ledger = self.ledgers[subject]
-        if recent:
-            await self.trainer.run(rebase)
-            ledger.settle(ledger.snapshot(self.trainer.samples), kept)
-        else:
-            await self.trainer.run(replace)
-            ledger.restart(self.trainer.samples)
-        self._tell_adopted(state, carried=recent)
-        self.committed()
-
-    def _tell_adopted(self, state: State, *, carried: bool) -> None:
-        self.emit(
-            {
-                "event": "state",
-                "subject": state.subject,
-                "round": state.round,
-                "digest": state.digest.hex(),
-                "samples": state.samples,
-                "carried": carried,
-            }
-        )
 
     async def stop(self) -> None:
         """Drop transfers under way."""
-        for task in self._catching_up.values():
-            task.cancel()
-        if self._catching_up:
-            await asyncio.wait(self._catching_up.values(), timeout=1.0)
-        self._catching_up.clear()
+        await self.catch_up.stop()

@@ -1,0 +1,65 @@
+"""Claims of newer states: nobody is believed to be ahead without a quorum's certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from blockswarm.peer.states import State
+from blockswarm.swarm.errors import MessageError
+from blockswarm.swarm.fields import Body, Optional, integer, octets
+from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES
+from blockswarm.swarm.policy.acceptance import heavier
+from blockswarm.swarm.statements import Certificate, StatementError
+
+CLAIM = Body(
+    head=Optional(octets(32)),
+    head_round=Optional(integer(0, 2**48), 0),
+    head_samples=Optional(integer(0, 2**62), 0),
+    certificate=Optional(octets(most=MAX_CERTIFICATE_BYTES), b""),
+)
+"""How a peer names its newest state: in the answer to a meet message, and as news."""
+
+
+class ClaimRefused(Exception):
+    """The claim is malformed or its certificate proves something else; the text says what."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A certified state of a subject that a peer holds and that outweighs ours."""
+
+    peer_id: str
+    round: int
+    digest: bytes
+    samples: int
+
+
+def claim_of(state: State, *, proven: bool) -> dict[str, Any]:
+    """The body that names ``state``; with its certificate if it must be ``proven``."""
+    claim: dict[str, Any] = {"head": state.digest, "head_round": state.round, "head_samples": state.samples}
+    return claim | {"certificate": state.certificate} if proven else claim
+
+
+def newer_head(manifest: Manifest, own: State, peer_id: str, body: Mapping[str, Any]) -> Head | None:
+    """The head that ``peer_id`` claims, if it outweighs ``own``; ``None`` if not. Verifies a signature per vote.
+
+    Raises
+    ------
+    ClaimRefused
+        When the claim is malformed, or claims more than its certificate proves.
+    """
+    try:
+        claim = CLAIM.read(body)
+        head = Head(peer_id, claim["head_round"], claim["head"] or b"", claim["head_samples"])
+        if not head.digest or not heavier(head.samples, head.digest, own.samples, own.digest):
+            return None
+        certificate = Certificate.open(claim["certificate"], manifest.digest)
+    except (MessageError, StatementError) as error:
+        raise ClaimRefused(f"claims a newer state without proof: {error}") from error
+    proven = certificate.members.subject, certificate.members.round, certificate.digest, certificate.samples
+    if proven != (own.subject, head.round, head.digest, head.samples):
+        raise ClaimRefused("claims a newer state with the certificate of another one")
+    return head
