@@ -1,7 +1,7 @@
 """The one clock everything reads: Unix seconds that never jump, correctable by a measured offset.
 
-``SystemClock`` counts on ``CLOCK_BOOTTIME`` (it goes on while the machine sleeps and never steps), so a process that was
-stopped or suspended sees on waking that its deadline has passed. Tests inject ``ManualClock`` and never sleep.
+``SystemClock`` counts on ``CLOCK_BOOTTIME`` (it goes on while the machine sleeps and never steps), so a process that
+was stopped or suspended sees on waking that its deadline has passed. Tests inject ``ManualClock`` and never sleep.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SystemClock:
 
     async def sleep_until(self, when: float) -> None:
         # Slices of a second keep a sleeper honest when the machine is suspended or the offset is corrected meanwhile.
-        while (left := when - self.now()) > 0:
+        while (left := when - self.now()) > 0:  # noqa: ASYNC110 - time itself is what is waited for
             await asyncio.sleep(min(left, 1.0))
 
 

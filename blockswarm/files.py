@@ -30,7 +30,8 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, overwrite: b
     OSError
         As the operating system reports it (no space, no permission). Nothing is left behind.
     """
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             os.fchmod(file.fileno(), mode)
@@ -38,12 +39,12 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, overwrite: b
             file.flush()
             os.fsync(file.fileno())
         if overwrite:
-            os.replace(temporary, path)
+            temporary.replace(path)
         else:
             os.link(temporary, path)
-            os.unlink(temporary)
+            temporary.unlink()
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -90,7 +90,9 @@ def _read(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise PeersFileError(f"peers file {path} does not exist") from None
+        raise PeersFileError(
+            f"peers file {path} does not exist: start a bootstrap node with --peers-file, or name a peer with --peer"
+        ) from None
     except OSError as error:
         raise PeersFileError(f"peers file {path} cannot be read: {error.strerror}") from None
     if len(data) > _MAX_BYTES:

@@ -1,8 +1,8 @@
 """What peers sign during a round: the list, the decision, the outcome and the votes (PROTOCOL R2-R4).
 
-A statement is ``msgpack {"k": signer's peer id, "p": payload, "s": signature}`` where the payload is canonical msgpack and the
-signature covers ``b"blockswarm-" + kind + b"\\0" + run digest + payload``. The peer id contains the public key, so a
-statement proves its author wherever it came from.
+A statement is ``msgpack {"k": signer's peer id, "p": payload, "s": signature}``, the payload msgpack too. The signature
+covers ``b"blockswarm-" + kind + b"\\0" + run digest + payload``. The peer id contains the public key, so a statement
+proves its author wherever it came from.
 """
 
 from __future__ import annotations
@@ -88,8 +88,10 @@ def open_statement(kind: str, run_digest: bytes, raw: object) -> Statement:
 
 def _field(payload: Mapping[str, Any], name: str, kind: type, *, length: int | None = None) -> Any:
     value = payload.get(name)
-    if not isinstance(value, kind) or (length is not None and len(value) != length) or isinstance(value, bool):
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise StatementError(f"field {name} is missing or of the wrong kind")
+    if isinstance(value, bytes) and length is not None and len(value) != length:
+        raise StatementError(f"field {name} must have {length} bytes")
     return value
 
 

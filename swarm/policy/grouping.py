@@ -27,7 +27,7 @@ def part_bounds(values: int, shares: Sequence[float]) -> list[tuple[int, int]]:
     Returns
     -------
     list of (int, int)
-        Half-open ranges in list order that cover the vector exactly once; a member without a share gets an empty one.
+        Half-open ranges in list order that cover the vector exactly once; who has no share gets an empty one.
 
     Raises
     ------
