@@ -22,7 +22,7 @@ def part_bounds(values: int, shares: Sequence[float]) -> list[tuple[int, int]]:
     values : int
         Length of the vector.
     shares : sequence of float
-        Relative reducing capacity of each member, in list order; a member with 0 reduces nothing (it cannot be reached).
+        Relative reducing capacity of each member, in list order; 0 for one that others cannot reach.
 
     Returns
     -------
