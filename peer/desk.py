@@ -6,15 +6,16 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcRefused
-from blockswarm.dht.rpc import BlobLimit, Handler, Reply, Request
+from blockswarm.dht.rpc import Reply, Request
 from blockswarm.peer.allreduce import squared_norm
 from blockswarm.peer.book import EntryRefused, Presence, RoundBook
 from blockswarm.peer.exchange import off_loop
 from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
+from blockswarm.peer.serving import Registrar
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import decode, encoded_size
 from blockswarm.swarm.errors import MessageError
@@ -75,22 +76,6 @@ _PARSERS: dict[str, Callable[[Statement], Any]] = {
     "outcome": Outcome.parse,
     "vote": Vote.parse,
 }
-
-
-class Registrar(Protocol):
-    """The part of a host that the desk needs."""
-
-    def register(
-        self,
-        method: str,
-        handler: Handler,
-        *,
-        max_blob: BlobLimit = 0,
-        run_bound: bool = True,
-        timeout: float = 30.0,
-    ) -> None:
-        """See `blockswarm.dht.host.Host.register`."""
-        ...
 
 
 class Desk:
