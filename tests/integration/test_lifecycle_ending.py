@@ -39,7 +39,7 @@ class Peers:
     def __init__(self, swarm: LocalSwarm) -> None:
         self.swarm = swarm
         self._ready: dict[str, list[Node]] = {
-            "volunteer": [self.start(lambda: swarm.start_volunteer(0)) for _ in range(5)],
+            "volunteer": [self.start(lambda: swarm.start_volunteer(0)) for _ in range(6)],
             "bootstrap": [self.start(lambda: swarm.start_bootstrap(wait=0)) for _ in range(2)],
             "joining": [self.start_joining() for _ in range(2)],
         }
@@ -168,8 +168,9 @@ def test_a_second_ctrl_c_ends_at_once(peers: Peers) -> None:
     wait_until(lambda: node.family() == [], "end of a suspended p2pd")
 
 
-def test_a_p2pd_that_hangs_keeps_nobody_from_leaving(peers: Peers) -> None:
-    node = peers.take("bootstrap")
+@pytest.mark.parametrize("kind", ["bootstrap", "volunteer"])
+def test_a_p2pd_that_hangs_keeps_nobody_from_leaving(peers: Peers, kind: str) -> None:
+    node = peers.take(kind)
     daemon_of(node).suspend()
     assert end(node, signal.SIGINT) == 0, story([node])
     assert node.family() == []
