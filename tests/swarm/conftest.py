@@ -115,7 +115,13 @@ class SmallSwarm:
         self._process.stdout.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def swarm_script() -> type[SmallSwarm]:
+    """``swarm_script("odd_peer.py")`` runs another script that speaks the same command language."""
+    return SmallSwarm
+
+
+@pytest.fixture(scope="session")
 def swarm_process() -> Iterator[SmallSwarm]:
     """Two holders of each of three blocks."""
     running = SmallSwarm()
@@ -137,8 +143,8 @@ def new_swarm() -> Iterator[Callable[..., SmallSwarm]]:
     """Make a swarm of one's own, to spoil: ``new_swarm("0a", "1a", "2a")``."""
     made: list[SmallSwarm] = []
 
-    def make(*holders: str, script: str = "small_swarm.py") -> SmallSwarm:
-        made.append(SmallSwarm(script))
+    def make(*holders: str) -> SmallSwarm:
+        made.append(SmallSwarm())
         return made[-1].start(*holders)
 
     yield make

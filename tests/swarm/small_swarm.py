@@ -276,6 +276,7 @@ class Swarm:
         self.boot = await Host.start(
             Identity.ephemeral(), listen=LISTEN, run_digest=self.manifest.digest, clock=SystemClock()
         )
+        self._true_records = self.boot._server._methods["records"].handler
         offer_manifest(self.boot, self.manifest)
         entrance = self.boot.addresses()
         self.holders = {name: Holder(name, self.manifest, Identity.ephemeral(), entrance) for name in names}
@@ -304,7 +305,10 @@ class Swarm:
         if do == "boot":
             return await self._boot(**command)
         if do == "reset":
+            self.boot.register("records", self._true_records, run_bound=False)
+            offer_manifest(self.boot, self.manifest)
             await asyncio.gather(*(holder.reset() for holder in self.holders.values()))
+            await announce_run(self.boot, self.manifest)
             return {}
         holder = self.holders[command["holder"]]
         if do in ("kill", "freeze", "thaw"):
@@ -351,10 +355,9 @@ class Swarm:
             )
             good = seal(stranger, record)
             forged = good.replace(stranger.peer_id.encode(), victim.peer_id.encode())
-            true_records = boot._server._methods["records"].handler
 
             async def records(request: Request) -> Reply:
-                reply = await true_records(request)
+                reply = await self._true_records(request)
                 return Reply({"records": [forged, b"nonsense", *reply.body["records"]]})
 
             boot.register("records", records, run_bound=False)

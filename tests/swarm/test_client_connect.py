@@ -51,8 +51,7 @@ def test_nobody_there_is_one_line_with_the_reason_of_each_peer(swarm: Any) -> No
     assert found["threads"] == 1
 
 
-def test_forged_records_are_counted_and_nobody_is_dialled_for_them(new_swarm: Callable[..., Any]) -> None:
-    swarm = new_swarm("0a", "1a", "2a")
+def test_forged_records_are_counted_and_nobody_is_dialled_for_them(swarm: Any) -> None:
     swarm.do("boot", how="forge")
     found = swarm.client(
         """
@@ -69,8 +68,7 @@ def test_forged_records_are_counted_and_nobody_is_dialled_for_them(new_swarm: Ca
     assert any("not signed by its owner" in text or "canonical" in text for text in found["texts"])
 
 
-def test_a_manifest_that_is_not_the_announced_one_is_refused(new_swarm: Callable[..., Any]) -> None:
-    swarm = new_swarm("0a")
+def test_a_manifest_that_is_not_the_announced_one_is_refused(swarm: Any) -> None:
     swarm.do("boot", how="lie")
     found = swarm.client(
         """
@@ -84,7 +82,7 @@ def test_a_manifest_that_is_not_the_announced_one_is_refused(new_swarm: Callable
 
 
 def test_several_runs_and_none_named_lists_them(new_swarm: Callable[..., Any]) -> None:
-    swarm = new_swarm("0a", "1a", "2a")
+    swarm = new_swarm()
     second = swarm.do("boot", how="second-run")["run_id"]
     found = swarm.client(
         """

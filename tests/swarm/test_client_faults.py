@@ -62,10 +62,10 @@ def test_a_stopped_holder_is_overtaken_by_its_spare_within_a_second_or_two(swarm
         f"""
         with SwarmClient.connect(peers) as client:
             undisturbed = client.generate("The ", **{WRITE})
-            used = [name for name, count in tell(do="served").items() if count and name[0] == "1"]
+            tell(do="behave", holder="1b", how="slow")  # so that the other one is in use
             stream = client.stream("The ", **{WRITE})
-            pieces = [next(stream)]
-            tell(do="freeze", holder=used[0])
+            pieces = [next(stream) for _ in range(5)]
+            tell(do="behave", holder="1b", how="well"), tell(do="freeze", holder="1a")
             begun = time.monotonic()
             pieces.extend(stream)
             seconds = time.monotonic() - begun

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -36,11 +36,20 @@ def finish(**values):
 """
 
 
+@pytest.fixture(scope="module")
+def odd_peer(swarm_script: Callable[[str], Any]) -> Iterator[Any]:
+    """One odd peer for all of these tests."""
+    running = swarm_script("odd_peer.py")
+    try:
+        yield running.start()
+    finally:
+        running.stop()
+
+
 @pytest.fixture
-def odd(new_swarm: Callable[..., Any]) -> Callable[[str], dict[str, Any]]:
-    """Run code against an odd peer."""
-    running = new_swarm(script="odd_peer.py")
-    return lambda code: running.client(CODE + code)
+def odd(odd_peer: Any) -> Callable[[str], dict[str, Any]]:
+    """Run code against the odd peer."""
+    return lambda code: odd_peer.client(CODE + code)
 
 
 def test_bodies_and_blobs_arrive_whole_in_both_directions(odd: Callable[[str], dict[str, Any]]) -> None:
