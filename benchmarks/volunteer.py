@@ -2,7 +2,8 @@
 
     python benchmarks/volunteer.py --size tiny --threads 1 --repeats 3 --json
 
-Real processes on loopback: a bootstrap node and one volunteer. Printed:
+Real processes on loopback: a bootstrap node and one volunteer. The model has one block of the size's dimensions, so
+that one volunteer can serve it whole. Printed:
 
 * training inside the running peer as a share of a bare ``BlockLearner`` loop in a process of its own, on as many
   threads; the two take turns, ``--repeats`` times, and the ratio of the medians counts
@@ -31,7 +32,7 @@ from typing import Any
 import psutil
 
 from blockswarm.model.config import SIZES
-from blockswarm.peer.local import LocalSwarm
+from blockswarm.peer.local import LocalSwarm, model_of
 from blockswarm.peer.node import Node
 
 ROUNDS_MEASURED = 2
@@ -45,7 +46,7 @@ def bare_loop(size: str, threads: int, seconds: float) -> float:
     from blockswarm.model.layout import EMBEDDING, block_layout, embedding_layout
     from blockswarm.model.learner import BlockLearner
 
-    config, recipe = SIZES[size], RECIPES["default"]
+    config, recipe = model_of(size, 1), RECIPES["default"]
     learner = BlockLearner(
         config,
         recipe,
@@ -98,7 +99,7 @@ def ask(swarm: LocalSwarm) -> tuple[float, float]:
 def measure_volunteer(arguments: argparse.Namespace) -> dict[str, float]:
     """One volunteer from its start to its end."""
     with LocalSwarm(
-        model=SIZES[arguments.size], round_seconds=arguments.round_seconds, threads=arguments.threads
+        model=model_of(arguments.size, 1), round_seconds=arguments.round_seconds, threads=arguments.threads
     ) as swarm:
         swarm.start_bootstrap()
         begin = time.time()
