@@ -18,6 +18,9 @@ from blockswarm.swarm.statements import Certificate, Outcome, StatementError, Vo
 TAKE_OVER = 0.35
 """Share of the commit phase after which the next in order proposes the outcome in the leader's place."""
 
+FETCH_PATIENCE = 0.15
+"""Share of the time left after which a missing part is asked of one more member."""
+
 ASK_SECONDS = 1.5
 """How long after the close a voter without a certificate asks the others for theirs."""
 
@@ -130,31 +133,47 @@ def _propose(exchange: Exchange) -> None:
 
 async def _fetch_missing(exchange: Exchange, outcome: Outcome) -> None:
     """Get every part of the outcome that is not here, or differs from it, from those who hold it, by its hash."""
-    book, times = exchange.book, exchange.times
-    members = book.require_members()
-    sources = [outcome.statement.signer, *members.members]
-    for part, digest in outcome.parts.items():
-        for source in dict.fromkeys(sources):
-            if book.result_hashes.get(part) == digest:
-                break
-            if source == exchange.own_id:
-                continue
-            begin, end = book.bounds[part]
-            size = encoded_size(end - begin, exchange.manifest.averaging.compression)
-            reply = await exchange.call(
-                source,
-                "round.fetch",
-                {"subject": book.subject, "round": book.round, "part": part, "hash": digest},
-                until=times.close,
-                max_blob=size,
-            )
-            if reply is None or len(reply.blob) != size:
-                continue
-            data = bytes(reply.blob)
-            if await off_loop(size, _sha256, data) == digest:
-                book.results[part], book.result_hashes[part] = data, digest
-        if book.result_hashes.get(part) != digest:
-            raise RoundFailed(f"part {part} of the outcome could not be fetched from anyone")
+    members = exchange.book.require_members()
+    sources = [peer_id for peer_id in (outcome.statement.signer, *members.members) if peer_id != exchange.own_id]
+    await asyncio.gather(
+        *(_fetch_part(exchange, part, digest, list(dict.fromkeys(sources))) for part, digest in outcome.parts.items())
+    )
+
+
+async def _fetch_part(exchange: Exchange, part: int, digest: bytes, sources: list[str]) -> None:
+    """Ask one source, soon the next one as well, and so on: a source that has stopped must not cost us the vote."""
+    book, close = exchange.book, exchange.times.close
+
+    def here() -> bool:
+        return book.result_hashes.get(part) == digest
+
+    asked: list[asyncio.Task[None]] = []
+    for source in sources:
+        if here():
+            return
+        asked.append(exchange.send(_ask_for_part(exchange, source, part, digest)))
+        await book.wait(lambda: here() or asked[-1].done(), FETCH_PATIENCE * exchange.left(close))
+    await book.wait(lambda: here() or all(task.done() for task in asked), exchange.left(close))
+    if not here():
+        raise RoundFailed(f"part {part} of the outcome could not be fetched from anyone")
+
+
+async def _ask_for_part(exchange: Exchange, source: str, part: int, digest: bytes) -> None:
+    book = exchange.book
+    begin, end = book.bounds[part]
+    size = encoded_size(end - begin, exchange.manifest.averaging.compression)
+    reply = await exchange.call(
+        source,
+        "round.fetch",
+        {"subject": book.subject, "round": book.round, "part": part, "hash": digest},
+        until=exchange.times.close,
+        max_blob=size,
+    )
+    if reply is not None and len(reply.blob) == size:
+        data = bytes(reply.blob)
+        if await off_loop(size, _sha256, data) == digest:
+            book.results[part], book.result_hashes[part] = data, digest
+    book.notify()
 
 
 def _sha256(data: bytes) -> bytes:
@@ -191,7 +210,8 @@ async def _ask_for_certificate(exchange: Exchange, digest: bytes) -> Certificate
         {"subject": book.subject, "round": book.round},
         until=until,
     )
-    for reply in await asyncio.gather(*asked):
+    for answer in asyncio.as_completed(asked):  # the first that has it is enough; others may have stopped
+        reply = await answer
         if reply is None:
             continue
         try:

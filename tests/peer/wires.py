@@ -57,7 +57,9 @@ class Replica:
     """Hears and says nothing, as a stopped or killed process."""
     alter: Callable[[str, dict[str, Any], bytes], tuple[dict[str, Any], bytes]] | None = None
     silent_from: str | None = None
-    """The method at whose first sending this peer falls silent."""
+    """The method at whose sending this peer falls silent."""
+    silent_at: int = 1
+    """At which sending of that method: the first, or, when some have got it already, a later one."""
 
     def head(self, subject: int) -> State | None:
         return self.state if subject == self.state.subject else None
@@ -77,6 +79,8 @@ class Wires:
         self.clock = SystemClock()
         genesis = State.genesis(manifest, subject)
         self.replicas: dict[str, Replica] = {}
+        self.lost: set[tuple[str, str, str]] = set()
+        """Messages that never arrive: (sender, receiver, method)."""
         for _ in range(count):
             identity = Identity.ephemeral()
             replica = Replica(identity, None, genesis)  # type: ignore[arg-type]  # set on the next line
@@ -95,13 +99,14 @@ class Wires:
         self, sender: Replica, target_id: str, method: str, body: Any, blob: bytes, timeout: float
     ) -> Reply:
         if sender.silent_from == method:
-            sender.silent = True
+            sender.silent_at -= 1
+            sender.silent = sender.silent or sender.silent_at <= 0
         target = self.replicas[target_id]
         body = dict(body)
         if sender.alter is not None:
             body, blob = sender.alter(method, body, bytes(blob))
         await asyncio.sleep(0)
-        if sender.silent or target.silent:
+        if sender.silent or target.silent or (sender.identity.peer_id, target_id, method) in self.lost:
             await asyncio.sleep(timeout)
             raise RpcError("timeout", f"no answer in {timeout:.1f} s")
         handler, max_blob = target.methods[method]
