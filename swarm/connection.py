@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 import trio
 
 from blockswarm.dht.errors import RpcError
+from blockswarm.swarm.errors import ClientError
 
 WRITE_PATIENCE = 10.0
 """Seconds one write to the socket may take before the connection is given up."""
@@ -39,7 +41,25 @@ class Libp2p:
 
 
 def load() -> Libp2p:
-    """Import py-libp2p, quiet its logging and make an ephemeral Ed25519 identity for this process's connections."""
+    """Import py-libp2p, quiet its logging and make an ephemeral Ed25519 identity for this process's connections.
+
+    Raises
+    ------
+    ClientError
+        When this process cannot load it.
+    """
+    if "hivemind" in sys.modules:
+        raise ClientError(
+            "this process has imported hivemind, next to which py-libp2p cannot load (both register the same protobuf "
+            "names): run the client in a process of its own"
+        )
+    try:
+        return _load()
+    except ImportError as error:
+        raise ClientError(f"py-libp2p cannot be imported ({error}): pip install 'libp2p>=0.8.1'") from error
+
+
+def _load() -> Libp2p:
     from libp2p.crypto.ed25519 import create_new_key_pair as new_identity
     from libp2p.crypto.x25519 import create_new_key_pair as new_noise_key
     from libp2p.io.trio import TrioTCPStream

@@ -51,6 +51,20 @@ def test_nobody_there_is_one_line_with_the_reason_of_each_peer(swarm: Any) -> No
     assert found["threads"] == 1
 
 
+def test_a_process_that_has_imported_hivemind_is_told_why_it_cannot_be_a_client(swarm: Any) -> None:
+    found = swarm.client(
+        """
+        sys.modules["hivemind"] = sys
+        try:
+            SwarmClient.connect(peers)
+        except ClientError as error:
+            result(said=str(error), threads=threading.active_count())
+        """
+    )
+    assert "a process of its own" in found["said"]
+    assert found["threads"] == 1
+
+
 def test_forged_records_are_counted_and_nobody_is_dialled_for_them(swarm: Any) -> None:
     swarm.do("boot", how="forge")
     found = swarm.client(
