@@ -18,6 +18,7 @@ from blockswarm.peer.checkpoint import Checkpoint, CheckpointError, CheckpointFo
 from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, connect, daemon_died, start_host
 from blockswarm.peer.console import Console, log_to, open_console
+from blockswarm.peer.footprint import release_startup_pages
 from blockswarm.peer.lag import LagMeter
 from blockswarm.peer.post import HolderSource, Post, obtain_states, take_post
 from blockswarm.peer.report import progress_record
@@ -155,6 +156,7 @@ class Peer:
             resumed = None
 
     def _trains(self) -> None:
+        release_startup_pages()
         self.state = "TRAINING"
         self._committed()
 
