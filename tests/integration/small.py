@@ -33,7 +33,7 @@ ROUND_SECONDS = 5.0
 PHASES = {"meet": 1.0, "scatter": 0.5, "decide": 0.5, "gather": 0.5, "commit": 0.8}
 """Rhythm on an idle machine. Who asks for a certificate after a failed round is back in time for the next one."""
 
-SLOWEST = 5.0
+SLOWEST = 4.0
 """Rounds are at most this many times longer than on an idle machine."""
 
 
@@ -64,8 +64,8 @@ def small_swarm(folder: Path, *, blocks: int = 1, starts_in: float = 0.0, **choi
     **choices
         For the manifest.
     """
-    # Half of a slow machine's time is to spare: the phases hold twenty times what a round needs on an idle one.
-    pace = min(SLOWEST, max(1.0, slowness() / 2))
+    # On an idle machine the phases are ten times longer than what happens in them: some of that is to spare.
+    pace = min(SLOWEST, max(1.0, slowness() / 2.5))
     lengths = {phase: round(pace * seconds, 3) for phase, seconds in PHASES.items()}
     seconds = round(pace * ROUND_SECONDS, 3)
     choices = {"round_seconds": seconds, "phases": lengths, "local_steps": 4, "seed": 1, **choices}
