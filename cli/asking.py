@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from blockswarm.cli.options import peers_from
+from blockswarm.cli.options import STATE_ROOT, peers_from
 
 if TYPE_CHECKING:
     from blockswarm.swarm import SwarmClient
 
-CONNECT_SECONDS = 20.0
+CONNECT_SECONDS = 30.0
+MET_PEERS = STATE_ROOT / "met_peers.json"
+"""Where a folder's commands remember peers they met, so that they find the swarm when its bootstrap nodes are gone."""
 
 
 @contextmanager
@@ -26,5 +28,6 @@ def connected(peers_file: Path | None, peer: tuple[str, ...], run_id: str | None
 
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: click.echo(f"warning: {message}", err=True)
-        with SwarmClient.connect(peers, run=run_id, timeout=CONNECT_SECONDS) as swarm:
+        cache = MET_PEERS if STATE_ROOT.is_dir() else None  # asking makes no folders
+        with SwarmClient.connect(peers, run=run_id, timeout=CONNECT_SECONDS, cache=cache) as swarm:
             yield swarm

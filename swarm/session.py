@@ -303,7 +303,7 @@ class Session:
         return NoHolderError(
             block,
             f"no live holder of block {block}{found}: wait for a volunteer, or serve it with `blockswarm join "
-            f"--block {block}`; best_effort=True goes on without it",
+            f"--block {block}`; asked for best effort, the swarm answers without it",
         )
 
 
