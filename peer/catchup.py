@@ -11,6 +11,7 @@ from blockswarm.errors import BlockswarmError
 from blockswarm.peer.heads import Head
 from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.states import State
+from blockswarm.swarm.policy.acceptance import heavier
 
 
 class StateSource(Protocol):
@@ -111,7 +112,8 @@ class CatchUp:
             if state is None:
                 return
             async with self.locks[subject]:
-                if state.samples <= self._live.head(subject).samples:
+                own = self._live.head(subject)
+                if not heavier(state.samples, state.digest, own.samples, own.digest):
                     return  # meanwhile a round has brought us as far
                 carried = await self._live.adopt(state)
         except BlockswarmError as error:
