@@ -28,6 +28,8 @@ MAX_CALLS = 256
 MAX_CALLS_PER_PEER = 32
 MAX_STREAMS = 512
 """Open inbound streams, busy or idle."""
+MAX_STREAMS_PER_PEER = 64
+"""Of one peer: it takes a stream a call, and nobody may keep the others out by holding all there are."""
 MAX_BLOBS_IN_FLIGHT = 512 << 20
 """Bytes of declared request blobs at once; a single larger one is taken when nothing else is."""
 IDLE_SECONDS = 60.0
@@ -102,7 +104,7 @@ class RpcServer:
         self.run_digest: bytes | None = None
         self._traffic = traffic
         self._methods: dict[str, _Method] = {}
-        self._streams = 0
+        self._streams: collections.Counter[str] = collections.Counter()
         self._calls: collections.Counter[str] = collections.Counter()
         self._blob_bytes = 0
         self._logged: set[tuple[str, type]] = set()
@@ -113,9 +115,11 @@ class RpcServer:
 
     async def serve(self, peer_id: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests on one inbound stream until it ends, idles or goes wrong."""
-        if self._streams >= MAX_STREAMS or not is_peer_id(peer_id):
+        if self._streams.total() >= MAX_STREAMS or not is_peer_id(peer_id):
             return
-        self._streams += 1
+        if self._streams[peer_id] >= MAX_STREAMS_PER_PEER:
+            return
+        self._streams[peer_id] += 1
         try:
             while (head := await self._read_head(reader, writer)) is not None:
                 if not await self._answer(peer_id, head, reader, writer):
@@ -125,7 +129,9 @@ class RpcServer:
             logger.debug("stream of %s ended early", peer_id)
             writer.transport.abort()
         finally:
-            self._streams -= 1
+            self._streams[peer_id] -= 1
+            if not self._streams[peer_id]:
+                del self._streams[peer_id]
 
     async def _read_head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> frames.RequestHead | None:
         try:

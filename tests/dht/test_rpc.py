@@ -176,7 +176,7 @@ async def test_a_cancelled_call_closes_its_stream_and_stops_the_handler(pair):
     with pytest.raises(asyncio.CancelledError):
         await call
     await asyncio.wait_for(stopped.wait(), 10)
-    await eventually(lambda: server._server._streams == 0)
+    await eventually(lambda: server._server._streams.total() == 0)
 
 
 async def test_an_unknown_peer_is_unreachable_and_oneself_too(pair):

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from blockswarm.dht import frames, rpc
 from blockswarm.dht.rpc import Reply
-from tests.dht.world import eventually, fails, read_head, two_hosts
+from tests.dht.world import eventually, fails, new_host, read_head, two_hosts
 
 # One pair of hosts for the whole file: starting them is most of the time.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -149,8 +149,23 @@ async def test_at_most_so_many_streams(pair, monkeypatch):
     monkeypatch.setattr(rpc, "MAX_STREAMS", 1)
     async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (_, writer):
         writer.write(b"\x00")
-        await eventually(lambda: server._server._streams == 1)
+        await eventually(lambda: server._server._streams.total() == 1)
         await fails(client.call(server.peer_id, "hello", {}, timeout=10), "unreachable")
+
+
+async def test_one_peer_cannot_hold_all_the_streams(pair, monkeypatch):
+    server, client = pair
+    monkeypatch.setattr(rpc, "MAX_STREAMS_PER_PEER", 1)
+    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (_, writer):
+        writer.write(b"\x00")
+        await eventually(lambda: server._server._streams.total() == 1)
+        await fails(client.call(server.peer_id, "hello", {}, timeout=10), "unreachable")
+        other = await new_host(initial_peers=server.addresses())
+        try:
+            other.learn(server.peer_id, server.addresses())
+            await other.call(server.peer_id, "hello", {}, timeout=10)
+        finally:
+            await other.stop()
 
 
 async def test_several_requests_follow_each_other_on_one_stream(pair):
