@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -167,6 +168,22 @@ class LiveWeights:
             await self._trainer.run(replace)
             ledger.restart(self._trainer.samples)
         return carried
+
+    async def restart(self, subjects: Sequence[int]) -> None:
+        """Begin again from the certified states of ``subjects``, whose live weights are not finite any more.
+
+        Such weights would never mend: every update of theirs is refused, and every commit is added to them.
+        """
+        states = {subject: self.head(subject).values for subject in subjects}
+
+        def replace(learner: BlockLearner) -> None:
+            learner.load(states.get(self.block), states.get(EMBEDDING))
+            learner.reset_optimizer(RESYNC_WARMUP_STEPS)
+
+        await self._trainer.run(replace)
+        for subject in subjects:
+            self._candidates.pop(subject, None)
+            self.ledgers[subject].restart(self._trainer.samples)
 
     @staticmethod
     def _add(learner: BlockLearner, state: State, change: Float32) -> None:

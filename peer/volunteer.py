@@ -12,17 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from blockswarm.clock import Clock
+from blockswarm.dht.errors import RpcRefused
 from blockswarm.dht.identity import Identity
 from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.desk import Desk
-from blockswarm.peer.exchange import Caller, Exchange
+from blockswarm.peer.exchange import Caller, Exchange, off_loop
 from blockswarm.peer.heads import claim_of
 from blockswarm.peer.live import LiveWeights, Settlement, Snapshot
 from blockswarm.peer.report import round_event
 from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.peer.trainer import Trainer
 from blockswarm.peer.view import SwarmView
-from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.policy.phases import RoundTimes, next_round_to_join
 
 COMMIT_SETTLES_SECONDS = 0.2
@@ -108,7 +109,14 @@ class Volunteer:
             for subject in subjects:
                 await stack.enter_async_context(self.catch_up.locks[subject])
             snapshot = await self.live.snapshot()
-            exchanges = [self._exchange(subject, times, snapshot) for subject in subjects]
+            diverged = await self._diverged(subjects, snapshot)
+            try:
+                exchanges = [
+                    self._exchange(subject, times, snapshot) for subject in subjects if subject not in diverged
+                ]
+            except RpcRefused:  # this process was stopped, or the machine slept, for rounds
+                self.emit({"event": "warning", "message": f"round {times.round} was over before this peer came to it"})
+                return
             results = await asyncio.gather(*(self._take_part(exchange) for exchange in exchanges))
         self.heldout_ce = await self.trainer.run(lambda learner: learner.evaluate(self.heldout))
         for result in results:
@@ -118,6 +126,20 @@ class Volunteer:
                 not_before = times.close + COMMIT_SETTLES_SECONDS
                 self.catch_up.start(result.subject, result.ahead, not_before=not_before)
         await asyncio.gather(*(exchange.finish() for exchange in exchanges))
+
+    async def _diverged(self, subjects: list[int], snapshot: Snapshot) -> list[int]:
+        """Those whose live weights are not finite: they begin again from their certified state, without this round."""
+        diverged = []
+        for subject in subjects:
+            values = snapshot.values[subject]
+            if not await off_loop(values.nbytes, lambda values: bool(np.isfinite(values).all()), values):
+                diverged.append(subject)
+        if diverged:
+            await self.live.restart(diverged)
+            names = " and ".join(subject_name(subject) for subject in diverged)
+            message = f"training diverged: the weights of {names} were not finite; going on from the swarm's own"
+            self.emit({"event": "warning", "message": message})
+        return diverged
 
     def _exchange(self, subject: int, times: RoundTimes, snapshot: Snapshot) -> Exchange:
         parent = self.live.head(subject)

@@ -147,6 +147,18 @@ async def test_a_candidate_that_others_certified_counts_our_work_as_what_it_is(w
     assert world.live.head(BLOCK).digest == candidate.digest
 
 
+async def test_weights_that_are_not_finite_begin_again_from_the_certified_state(world: World):
+    world.trainer.train(False)
+    await world.trainer.run(lambda learner: learner.add(np.float32("nan"), None))
+    await world.live.snapshot()
+    await world.live.restart([BLOCK])
+    learner = await world.trainer.run(lambda learner: learner)
+    np.testing.assert_array_equal(learner.theta, world.live.head(BLOCK).values)
+    assert learner.embedding.min() > world.live.head(EMBEDDING).values.min()  # the other subject goes on
+    assert learner.resets == 1
+    assert world.live.ledgers[BLOCK].pending == 0 and world.live.ledgers[EMBEDDING].pending > 0
+
+
 class Source:
     """Gives one state, or fails."""
 
@@ -194,6 +206,18 @@ async def test_a_state_that_is_not_heavier_any_more_is_not_adopted(world: World)
     catch_up, events = catching_up(world, Source(world.state(1, samples=100)))
     await catch_up.refresh()
     assert world.live.head(BLOCK) is own and not events
+
+
+async def test_of_two_states_with_as_many_samples_the_one_with_the_lower_digest_is_gone_over_to(world: World):
+    one, other = world.state(1, samples=500), world.state(1, samples=500)
+    lower, higher = sorted((one, other), key=lambda state: state.digest)
+    world.store.commit(higher)
+    catch_up, _ = catching_up(world, Source(lower))
+    await catch_up.refresh()
+    assert world.live.head(BLOCK) is lower
+    catch_up, _ = catching_up(world, Source(higher))
+    await catch_up.refresh()
+    assert world.live.head(BLOCK) is lower
 
 
 async def test_a_transfer_that_fails_is_told_and_the_next_one_may_try(world: World):
