@@ -76,8 +76,8 @@ async def commit(exchange: Exchange) -> State:
 
 
 def _accepted_samples(book: RoundBook) -> int:
-    members, decision = book.require_members(), book.decision
-    return sum(members.samples[peer_id] for peer_id in decision.weights) if decision else 0
+    """Samples that the round certifies: the weights. What a member claims beyond its weight is nobody's proof."""
+    return int(sum(book.decision.weights.values())) if book.decision else 0
 
 
 async def _outcome(exchange: Exchange) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_low
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ def decide(
 
     A sender is rejected when any reporting reducer found a problem, or when its update is longer than
     ``max_norm_ratio`` times what its peers' updates suggest for its number of samples: the median over the other
-    senders ``j`` of ``‖Δ_j‖ · max(1, samples_i / samples_j)``.
+    senders ``j`` of ``‖Δ_j‖ · max(1, samples_i / samples_j)``. Samples are the sender's own word, so they excuse a
+    longer update only up to ``max_norm_ratio`` times, and the median that caps the weights is the lower one: of two
+    senders, neither can lift its own cap.
 
     Parameters
     ----------
@@ -70,7 +72,7 @@ def decide(
             norms[sender] = math.sqrt(sum(entry.norm2 for entry in seen))
     for sender, norm in list(norms.items()):
         expected = [
-            norms[other] * max(1.0, samples[sender] / samples[other])
+            norms[other] * min(max_norm_ratio, max(1.0, samples[sender] / samples[other]))
             for other in norms
             if other != sender and norms[other] > 0
         ]
@@ -79,7 +81,7 @@ def decide(
     accepted = {sender: float(samples[sender]) for sender in norms if sender not in rejected}
     if not accepted:
         return Verdict({}, rejected)
-    cap = max_weight_ratio * median(accepted.values())
+    cap = max_weight_ratio * median_low(accepted.values())
     return Verdict({sender: min(weight, cap) for sender, weight in accepted.items()}, rejected)
 
 

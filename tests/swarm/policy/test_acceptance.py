@@ -49,6 +49,14 @@ def test_no_weight_exceeds_four_times_the_median():
     assert result.weights["c"] == 40.0
 
 
+@pytest.mark.parametrize("honest", [1, 2, 5])
+def test_samples_that_nobody_can_have_excuse_no_absurd_norm_and_give_no_absurd_weight(honest: int):
+    samples = {f"p{number}": 32.0 for number in range(honest)} | {"liar": 2.0**47}
+    report = {peer: fine(1.0) for peer in samples}
+    assert verdict(samples, report).weights["liar"] == 4 * 32.0
+    assert list(verdict(samples, report | {"liar": fine(1e4)}).rejected) == ["liar"]
+
+
 def test_an_update_without_samples_does_not_count():
     assert verdict({"a": 0, "b": 5}, {"a": fine(0), "b": fine(1)}).rejected == {"a": "no samples"}
 
