@@ -87,7 +87,7 @@ class Peer:
         self._checkpoint_due = asyncio.Event()
 
     def _task_failed(self, name: str, error: BaseException) -> None:
-        self.console.emit({"event": "warning", "message": f"{name}: {error}"})
+        self.console.emit({"event": "warning", "message": f"{name}: {str(error) or type(error).__name__}"})
 
     # -- running ---------------------------------------------------------------------------------------------------
 

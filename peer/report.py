@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from blockswarm.dht.records import ProgressRecord
@@ -53,6 +54,7 @@ def progress_record(
     event: dict[str, Any], *, run_id: str, peer_id: str, issued: float, expires: float
 ) -> ProgressRecord:
     """The part of a round's report that goes into the directory."""
+    ce = event["heldout_ce"]
     return ProgressRecord(
         run_id=run_id,
         subject=event["subject"],
@@ -63,7 +65,7 @@ def progress_record(
         samples=event["samples"],
         certified=event["committed"],
         lone=event["lone"],
-        heldout_ce=event["heldout_ce"],
+        heldout_ce=None if ce is None or not math.isfinite(ce) else ce,
         issued=issued,
         expires=expires,
     )
