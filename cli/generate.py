@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def command(
       blockswarm generate "The " --max-bytes 200 --temperature 0.5
       blockswarm generate "def " --seed 1 --json
     """
-    given = sys.stdin.buffer.read() if prompt == "-" else prompt.encode()
+    given = sys.stdin.buffer.read() if prompt == "-" else os.fsencode(prompt)
     with connected(peers_file, peer, run_id) as swarm:
         if not as_json:
             for piece in swarm.stream(given, **options):

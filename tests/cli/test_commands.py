@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,3 +212,16 @@ def test_a_demo_that_cannot_work_says_so_before_anything_starts(capsys: pytest.C
     assert capsys.readouterr().err == "error: --peers 2: give 3 (one for each block) to 64\n"
     assert front.run(["demo", "--data", "missing.txt"]) == 1
     assert "missing.txt: no such file or folder" in capsys.readouterr().err
+
+
+def test_a_prompt_on_the_command_line_may_hold_bytes_that_are_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts: list[bytes] = []
+
+    class Swarm:
+        def stream(self, prompt: bytes, **_: Any) -> list[str]:
+            prompts.append(prompt)
+            return ["on"]
+
+    monkeypatch.setattr("blockswarm.cli.generate.connected", lambda *_: contextlib.nullcontext(Swarm()))
+    assert front.run(["generate", os.fsdecode(b"caf\xe9"), "--peer", ADDRESS]) == 0
+    assert prompts == [b"caf\xe9"]
