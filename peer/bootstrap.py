@@ -13,14 +13,13 @@ from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.known_peers import KnownPeers
 from blockswarm.dht.peers_file import add_to_peers_file
-from blockswarm.dht.records import RunRecord
 from blockswarm.peer.config import BootstrapConfig
 from blockswarm.peer.connection import daemon_died
 from blockswarm.peer.console import Console, log_to, open_console
+from blockswarm.peer.run_announcer import keep_run_announced
 from blockswarm.peer.serving import serve_manifest
 from blockswarm.peer.state_dir import claim_state_dir
 from blockswarm.peer.tasks import Supervisor, first_of
-from blockswarm.peer.view import LOOKUP_SECONDS, RECORD_SECONDS
 from blockswarm.swarm.manifest import Manifest
 
 
@@ -68,7 +67,8 @@ async def _live(
     )
     supervisor = Supervisor(lambda name, error: console.emit({"event": "warning", "message": f"{name}: {error}"}))
     parts.push_async_callback(supervisor.stop)
-    supervisor.forever("announcing the run", lambda: _announce(host, manifest, clock))
+    directory = Directory(host, manifest.run_id, clock)
+    supervisor.forever("announcing the run", lambda: keep_run_announced(directory, host, manifest, clock, always=True))
     await daemon_died(host)
 
 
@@ -76,21 +76,3 @@ def _worth_writing(addresses: list[str]) -> list[str]:
     """The addresses for the peers file: those others can use; loopback only when there is nothing else."""
     reachable = [address for address in addresses if not is_loopback(address)]
     return reachable or addresses
-
-
-async def _announce(host: Host, manifest: Manifest, clock: SystemClock) -> None:
-    directory = Directory(host, manifest.run_id, clock)
-    while True:
-        now = clock.now()
-        record = RunRecord(
-            run_id=manifest.run_id,
-            name=manifest.name,
-            digest=manifest.digest,
-            peer_id=host.peer_id,
-            addrs=tuple(host.addresses()[:8]),
-            issued=now,
-            expires=now + RECORD_SECONDS,
-        )
-        async with asyncio.timeout(LOOKUP_SECONDS):
-            await directory.announce_run(record)
-        await asyncio.sleep(RECORD_SECONDS / 3)

@@ -8,6 +8,7 @@ import random
 from typing import Any, NoReturn, TypeVar
 
 from blockswarm.clock import SystemClock
+from blockswarm.dht.directory import Directory
 from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.records import BlockRecord
@@ -22,6 +23,7 @@ from blockswarm.peer.footprint import release_startup_pages
 from blockswarm.peer.lag import LagMeter
 from blockswarm.peer.post import HolderSource, Post, obtain_states, take_post
 from blockswarm.peer.report import progress_record
+from blockswarm.peer.run_announcer import keep_run_announced
 from blockswarm.peer.state_dir import claim_state_dir
 from blockswarm.peer.tasks import Supervisor, first_of
 from blockswarm.peer.trainer import Trainer
@@ -117,6 +119,11 @@ class Peer:
         self.block = await self._choose_block(connection, self.announcer, resumed)
         self.supervisor.forever("looking for other peers", connection.view.keep_fresh)
         self.supervisor.forever("announcing", self.announcer.keep_announced)
+        runs = Directory(host, connection.manifest.run_id, self.clock)  # its own: they wait for one another's writes
+        self.supervisor.forever(
+            "announcing the run",
+            lambda: keep_run_announced(runs, host, connection.manifest, self.clock, always=False),
+        )
         self.supervisor.forever("saving checkpoints", self._keep_saving)
         self.supervisor.forever("measuring the event loop", self.lag.watch)
         await self._work(connection, corpus, resumed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import pytest
 from blockswarm.dht.identity import Identity
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node
+from blockswarm.peer.view import RECORD_SECONDS
 from tests.integration.clients import Client, connected
 from tests.integration.small import PATIENCE, next_round, peer_ids, wait_until
 
@@ -28,6 +30,8 @@ class Orphans:
     second: Node
     newcomer: Node
     """Knows the address of ``second`` only; started when the bootstrap node was gone."""
+    since: float
+    """Unix seconds when it was killed."""
     client: Client
     """Connected while the bootstrap node was there, and knows nobody else by name."""
 
@@ -41,10 +45,11 @@ def orphans(start_swarm: Callable[..., LocalSwarm]) -> Iterator[Orphans]:
         (bootstrap,) = (node for node in swarm.nodes if node.name == "bootstrap-1")
         bootstrap.kill(signal.SIGKILL)
         bootstrap.wait_ended(timeout=PATIENCE)
+        since = time.time()
         peers_file = swarm.folder / "one_volunteer.txt"
         peers_file.write_text(f"{address_of(second)}\n")
         newcomer = swarm.start_volunteer(None, "--peers-file", str(peers_file))
-        yield Orphans(swarm, first, second, newcomer, client)
+        yield Orphans(swarm, first, second, newcomer, since, client)
 
 
 def wait_for_a_group(nodes: Sequence[Node], *, after: int = 0) -> int:
@@ -92,14 +97,6 @@ def test_a_client_that_was_there_before_goes_on(orphans: Orphans) -> None:
     assert text.last["bytes"] == 20
 
 
-def test_a_new_client_comes_in_through_any_volunteer(orphans: Orphans) -> None:
-    options = ("--peer", address_of(orphans.second), "--max-bytes", "20", "--seed", "1", "--json")
-    answer = json.loads(orphans.swarm.command("generate", "The ", *options, timeout=PATIENCE).stdout)
-    assert answer["run_id"] == orphans.swarm.manifest.run_id
-    assert answer["bytes"] == 20
-    assert answer["missing"] == []
-
-
 def test_a_newcomer_joins_through_any_volunteer(orphans: Orphans) -> None:
     ready = orphans.newcomer.wait_event("ready", timeout=PATIENCE)
     assert ready["run_id"] == orphans.swarm.manifest.run_id
@@ -114,6 +111,18 @@ def test_a_restarted_volunteer_finds_the_peers_it_met_before(orphans: Orphans) -
     again = swarm.start_volunteer(0, name=first.name)  # its peers file knows the dead bootstrap node only
     assert peer_ids([again]) == peer_ids([first])
     wait_for_a_group([again, orphans.second])
+
+
+def test_a_new_client_comes_in_when_the_bootstrap_node_is_long_gone(
+    orphans: Orphans,
+) -> None:
+    # What the bootstrap node said of the run is still on record for a while.
+    time.sleep(max(0.0, orphans.since + RECORD_SECONDS - time.time()))
+    options = ("--peer", address_of(orphans.second), "--max-bytes", "20", "--seed", "1", "--json")
+    answer = json.loads(orphans.swarm.command("generate", "The ", *options, timeout=PATIENCE).stdout)
+    assert answer["run_id"] == orphans.swarm.manifest.run_id
+    assert answer["bytes"] == 20
+    assert answer["missing"] == []
 
 
 def test_a_volunteer_waits_for_a_bootstrap_node_to_come_up(orphans: Orphans) -> None:
