@@ -20,6 +20,9 @@ from blockswarm.swarm.policy.acceptance import PartReport, quorum
 from blockswarm.swarm.policy.grouping import part_bounds
 from blockswarm.swarm.statements import Certificate, Decision, MemberList, Outcome, Vote
 
+MEAN_MARGIN = 1.05
+"""On squared norms: what rounding to the wire's encoding can add to a mean."""
+
 MAX_PRESENT = 1024
 """Peers that are heard in one round; the list takes at most the manifest's group size of them."""
 
@@ -63,6 +66,8 @@ class RoundBook:
     results: dict[int, bytes] = field(default_factory=dict)
     """Averaged parts, encoded, by list position."""
     result_hashes: dict[int, bytes] = field(default_factory=dict)
+    bad_means: dict[str, str] = field(default_factory=dict)
+    """Reducers whose averaged part cannot be the mean of what they reported, and why."""
     outcome: Outcome | None = None
     candidate: State | None = None
     """The state this peer has voted for."""
@@ -260,6 +265,32 @@ class RoundBook:
             raise EntryRefused("not-reducer", "the part is not the sender's to reduce")
         if part in self.results:
             raise EntryRefused("repeated", "this part has arrived already")
+
+    def check_mean(self, part: int, norm2: float) -> None:
+        """Refuse an averaged part that cannot be a mean of the accepted updates, and note its reducer.
+
+        A weighted mean is never longer than the longest of its terms, and the reducer has told everyone their lengths.
+
+        Parameters
+        ----------
+        part : int
+            List position.
+        norm2 : float
+            Squared norm of the part as decoded here.
+        """
+        members, decision = self.require_members(), self.decision
+        reducer = members.members[part]
+        report = self.reports.get(reducer)
+        problem = ""
+        if not math.isfinite(norm2):
+            problem = "sent a mean that is not finite"
+        elif report is not None and decision is not None:
+            longest = max((report[sender].norm2 for sender in decision.weights if sender in report), default=0.0)
+            if norm2 > MEAN_MARGIN * longest:
+                problem = f"sent a mean of norm {norm2**0.5:.3g}, longer than any update in it ({longest**0.5:.3g})"
+        if problem:
+            self.bad_means[reducer] = problem
+            raise EntryRefused("bad-mean", problem)
 
     def add_result(self, part: int, data: bytes, digest: bytes) -> None:
         """An averaged part, encoded, with the hash computed here."""

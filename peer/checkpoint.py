@@ -138,6 +138,24 @@ class CheckpointFolder:
                 skipped.append(f"{path.name}: cannot be read: {error.strerror or error}")
         return Resumed(None, tuple(skipped))
 
+    def set_aside(self) -> Path | None:
+        """Keep what is here out of the way of another block's or run's checkpoints; where it went, if there was any.
+
+        Raises
+        ------
+        CheckpointError
+            When the folder cannot be renamed.
+        """
+        if not self.folder.exists() or not any(self.folder.iterdir()):
+            return None
+        number = 1
+        while (target := self.folder.with_name(f"checkpoints-{number}")).exists():
+            number += 1
+        try:
+            return self.folder.rename(target)
+        except OSError as error:
+            raise CheckpointError(f"{self.folder}: cannot be renamed to {target.name}: {error.strerror}") from error
+
     def _files(self) -> list[tuple[int, Path]]:
         """Checkpoints by round, newest first."""
         if not self.folder.exists():

@@ -8,6 +8,7 @@ import hashlib
 
 import numpy as np
 
+from blockswarm.peer.allreduce import squared_norm
 from blockswarm.peer.book import EntryRefused, RoundBook
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
 from blockswarm.peer.states import State
@@ -194,7 +195,9 @@ def apply_outcome(exchange: Exchange, outcome: Outcome) -> State:
     values = exchange.parent.values.copy()
     for part in outcome.parts:
         begin, end = book.bounds[part]
-        values[begin:end] += decode(book.results[part], exchange.manifest.averaging.compression)
+        mean = decode(book.results[part], exchange.manifest.averaging.compression)
+        book.check_mean(part, squared_norm(mean))
+        values[begin:end] += mean
     if not np.isfinite(values).all():
         raise RoundFailed("the average is not finite")
     return State.make(book.subject, book.round, values, samples=exchange.parent.samples + _accepted_samples(book))

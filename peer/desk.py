@@ -254,6 +254,9 @@ class Desk:
         data = bytes(request.blob)
         book.bytes_received += len(data)
         digest = await off_loop(len(data), lambda: hashlib.sha256(data).digest())
+        values = await off_loop(len(data), decode, data, self._manifest.averaging.compression)
+        norm2 = await off_loop(len(data), squared_norm, values)
+        self._enter(lambda: book.check_mean(body["part"], norm2))
         book.add_result(body["part"], data, digest)
         return Reply({})
 

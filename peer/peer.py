@@ -135,6 +135,8 @@ class Peer:
         while self.block is not None:
             block = self.block
             if resumed is not None and resumed.block.subject != block:
+                former = resumed.block.subject
+                self._set_aside(f"block {block} needs this peer more than block {former}, whose checkpoint is here")
                 resumed = None
             store = await obtain_states(connection, block, resumed, source, self.console.emit)
             post = self.post = take_post(
@@ -195,6 +197,7 @@ class Peer:
         self.console.emit({"event": "info", "message": message})
         self.state, self.block, self.post = "JOINING", target, None
         await post.stop()
+        self._set_aside(f"the work on block {post.block} is done")
         if self.announcer is not None:
             await self.announcer.announce()
 
@@ -203,11 +206,18 @@ class Peer:
         for reason in found.skipped:
             self.console.emit({"event": "warning", "message": f"a checkpoint was passed over: {reason}"})
         checkpoint = found.checkpoint
-        if checkpoint is not None and self.config.block not in (None, checkpoint.block.subject):
-            message = f"the checkpoint here is of block {checkpoint.block.subject}, so it is not used"
-            self.console.emit({"event": "info", "message": message})
+        if checkpoint is None and found.skipped:
+            self._set_aside("none of the checkpoints here can be used")
+        elif checkpoint is not None and self.config.block not in (None, checkpoint.block.subject):
+            self._set_aside(f"the checkpoint here is of block {checkpoint.block.subject}, so it is not used")
             return None
         return checkpoint
+
+    def _set_aside(self, why: str) -> None:
+        """No checkpoint is overwritten by another block's or run's: what is not gone on from stays beside."""
+        folder = self.checkpoints.set_aside()
+        if folder is not None:
+            self.console.emit({"event": "info", "message": f"{why}; it is kept in {folder}"})
 
     async def _choose_block(self, connection: Connection, announcer: Announcer, resumed: Checkpoint | None) -> int:
         async def announce(block: int) -> None:

@@ -107,6 +107,7 @@ def _result(
     for peer_id, report in book.shares.items():
         if report.problem and peer_id not in accepted:
             rejected.setdefault(peer_id, report.problem)
+    rejected |= book.bad_means
     return RoundResult(
         subject=book.subject,
         round=book.round,

@@ -215,3 +215,13 @@ def test_a_writer_killed_half_way_leaves_nothing_that_counts_and_its_litter_goes
     assert resumed.checkpoint.round == 1
     folder.save(checkpoint(3), MANIFEST)
     assert names(folder) == ["round-00000001.safetensors", "round-00000003.safetensors"]
+
+
+def test_checkpoints_that_are_not_gone_on_from_are_kept_beside_the_new_ones(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    assert folder.set_aside() is None
+    folder.save(checkpoint(5), MANIFEST)
+    assert folder.set_aside() == tmp_path / "checkpoints-1"
+    folder.save(checkpoint(0), MANIFEST)
+    assert folder.set_aside() == tmp_path / "checkpoints-2"
+    assert [path.name for path in (tmp_path / "checkpoints-1").iterdir()] == ["round-00000005.safetensors"]

@@ -10,9 +10,7 @@ import pytest
 from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.swarm.policy.leader import leader_order
 from blockswarm.swarm.statements import Certificate
-from tests.peer.wires import Wires, quick_manifest
-
-MANIFEST = quick_manifest()
+from tests.peer.wires import Wires
 
 
 def updates(wires: Wires, scale: float = 1e-3) -> list[np.ndarray]:
@@ -31,7 +29,7 @@ def one_digest(results: list[RoundResult]) -> bytes:
 
 
 async def test_replicas_commit_the_weighted_mean_of_their_updates_as_the_same_bytes():
-    wires = Wires(MANIFEST, 3)
+    wires = Wires(3)
     deltas = updates(wires)
     parent = wires[0].state.values
     results = await wires.round(deltas, [16, 32, 48])
@@ -39,13 +37,13 @@ async def test_replicas_commit_the_weighted_mean_of_their_updates_as_the_same_by
     expected = parent + (16 * deltas[0] + 32 * deltas[1] + 48 * deltas[2]) / 96
     np.testing.assert_allclose(results[0].state.values, expected, atol=5e-6)  # fp16 on the wire
     assert results[0].state.samples == 96
-    certificate = Certificate.open(results[0].state.certificate, MANIFEST.digest)
+    certificate = Certificate.open(results[0].state.certificate, wires.manifest.digest)
     assert certificate.digest == results[0].state.digest and len(certificate.voters) >= 2
     assert all(sorted(result.accepted) == sorted(wires.ids) for result in results)
 
 
 async def test_alone_on_record_a_replica_commits_its_own_update_and_says_so():
-    wires = Wires(MANIFEST, 1)
+    wires = Wires(1)
     (delta,) = updates(wires)
     parent = wires[0].state.values
     (result,) = await wires.round([delta])
@@ -55,7 +53,7 @@ async def test_alone_on_record_a_replica_commits_its_own_update_and_says_so():
 
 @pytest.mark.parametrize("count", [2, 5, 8])
 async def test_replicas_that_start_at_the_same_instant_agree_on_one_leader(count: int):
-    wires = Wires(MANIFEST, count)
+    wires = Wires(count)
     results = await wires.round(updates(wires))
     one_digest(results)
     assert {len(result.members) for result in results} == {count}
@@ -73,7 +71,7 @@ async def test_replicas_that_start_at_the_same_instant_agree_on_one_leader(count
     ],
 )
 async def test_a_bad_update_is_left_out_and_its_sender_named(fault: str, reason: str):
-    wires = Wires(MANIFEST, 3)
+    wires = Wires(3)
     deltas = updates(wires)
     bad = wires[1]
 
@@ -101,6 +99,28 @@ async def test_a_bad_update_is_left_out_and_its_sender_named(fault: str, reason:
         assert len(result.accepted) == 2
 
 
+@pytest.mark.parametrize("value", [60000.0, np.nan])
+async def test_a_reducer_cannot_send_what_is_no_mean_of_the_updates(value: float):
+    """Its part is left out of the state, it is named, and the others stay identical."""
+    wires = Wires(3)
+    number = wires.next_round()
+    order = leader_order(wires.ids, run_digest=wires.manifest.digest, subject=0, round_number=number)
+    liar = wires.replicas[order[2]]
+
+    def alter(method: str, body: dict, blob: bytes) -> tuple[dict, bytes]:
+        if method == "round.result":
+            blob = np.full(len(blob) // 2, value, dtype="<f2").tobytes()
+        return body, blob
+
+    liar.alter = alter
+    parent = wires[0].state.values
+    results = await wires.round(updates(wires), number=number)
+    honest = [result for replica, result in zip(wires.replicas.values(), results, strict=True) if replica is not liar]
+    one_digest(honest)
+    assert all("mean" in result.rejected[liar.identity.peer_id] for result in honest)
+    assert np.abs(honest[0].state.values - parent).max() < 0.1
+
+
 MOMENTS = ["round.list", "round.part", "round.report", "round.decision", "round.result", "round.outcome", "round.vote"]
 
 
@@ -112,9 +132,9 @@ async def test_one_of_three_falls_silent_and_the_others_stay_identical(place: in
 
 
 async def one_of_three_falls_silent(place: int, moment: str, sending: int) -> None:
-    wires = Wires(MANIFEST, 3)
+    wires = Wires(3)
     number = wires.next_round()
-    order = leader_order(wires.ids, run_digest=MANIFEST.digest, subject=0, round_number=number)
+    order = leader_order(wires.ids, run_digest=wires.manifest.digest, subject=0, round_number=number)
     victim = wires.replicas[order[place]]
     victim.silent_from, victim.silent_at = moment, sending
     results = await wires.round(updates(wires), number=number)
@@ -130,9 +150,9 @@ async def one_of_three_falls_silent(place: int, moment: str, sending: int) -> No
 
 async def test_a_missing_part_is_fetched_from_the_next_member_while_the_first_does_not_answer():
     """The leader stops after proposing the outcome, and one of the others never got the part that it reduced."""
-    wires = Wires(MANIFEST, 3)
+    wires = Wires(3)
     number = wires.next_round()
-    leader, other, third = leader_order(wires.ids, run_digest=MANIFEST.digest, subject=0, round_number=number)
+    leader, other, third = leader_order(wires.ids, run_digest=wires.manifest.digest, subject=0, round_number=number)
     wires.lost |= {(leader, third, "round.result"), (third, leader, "round.fetch")}
     wires.lost |= {(leader, other, "round.vote"), (leader, third, "round.vote")}
     results = dict(zip(wires.ids, await wires.round(updates(wires), number=number), strict=True))
@@ -140,7 +160,7 @@ async def test_a_missing_part_is_fetched_from_the_next_member_while_the_first_do
 
 
 async def test_two_replicas_one_falls_silent_and_the_survivor_commits_the_next_round_alone():
-    wires = Wires(MANIFEST, 2)
+    wires = Wires(2)
     wires[1].silent_from = "round.part"
     deltas = updates(wires)
     first = (await wires.round(deltas))[0]
@@ -150,7 +170,7 @@ async def test_two_replicas_one_falls_silent_and_the_survivor_commits_the_next_r
 
 
 async def test_a_replica_with_an_older_state_learns_that_it_is_behind_and_commits_nothing():
-    wires = Wires(MANIFEST, 3)
+    wires = Wires(3)
     wires[2].silent = True
     deltas = updates(wires)
     await wires.round(deltas)
@@ -162,7 +182,7 @@ async def test_a_replica_with_an_older_state_learns_that_it_is_behind_and_commit
 
 
 async def test_a_replica_that_wakes_after_the_deadline_sends_nothing():
-    wires = Wires(MANIFEST, 2)
+    wires = Wires(2)
     number = wires.next_round()
     sleeper = wires[0]
     exchange = wires.exchange(sleeper, number, updates(wires)[0], 16)

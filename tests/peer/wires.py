@@ -28,21 +28,25 @@ from blockswarm.swarm.manifest import Manifest, create_manifest
 from blockswarm.swarm.policy.phases import next_round_to_join
 
 SMALLEST = ModelConfig(kind="mlp", dim=16, blocks=3, layers=1, heads=1, context=16)
-PHASES = {"meet": 0.4, "scatter": 0.3, "decide": 0.3, "gather": 0.3, "commit": 0.4}
+PHASES = {"meet": 0.8, "scatter": 0.6, "decide": 0.6, "gather": 0.6, "commit": 0.9}
+SECONDS = 3.6
+STARTS_IN = 0.1
+"""Seconds from the making of the wires to the end of training of their first round."""
 
 
-def quick_manifest(**choices: Any) -> Manifest:
-    """A run of very small blocks whose rounds take two seconds, the phases 1.7 of them."""
-    return create_manifest(
+def quick_manifest() -> Manifest:
+    """A run of very small blocks, whose first meeting begins in a moment. A phase ends as soon as all are through."""
+    manifest = create_manifest(
         name="wires",
         now=time.time(),
         size=SMALLEST,
-        round_seconds=2.0,
+        round_seconds=SECONDS,
         phases=PHASES,
         compression="fp16",
         seed=1,
-        **choices,
     )
+    genesis = time.time() + STARTS_IN - SECONDS + sum(PHASES.values())
+    return Manifest.from_mapping(manifest.to_mapping() | {"genesis_time": genesis})
 
 
 @dataclass
@@ -73,8 +77,8 @@ class Replica:
 class Wires:
     """Delivers calls between replicas."""
 
-    def __init__(self, manifest: Manifest, count: int, *, subject: int = 0) -> None:
-        self.manifest = manifest
+    def __init__(self, count: int, *, subject: int = 0) -> None:
+        self.manifest = manifest = quick_manifest()
         self.subject = subject
         self.clock = SystemClock()
         genesis = State.genesis(manifest, subject)
