@@ -11,7 +11,7 @@ import click
 
 from blockswarm.cli.asking import connected
 from blockswarm.cli.options import choosing_run, finding_peers, json_output
-from blockswarm.cli.output import print_json
+from blockswarm.cli.output import for_terminal, print_json
 
 
 @click.command()
@@ -47,8 +47,9 @@ def command(
     given = sys.stdin.buffer.read() if prompt == "-" else os.fsencode(prompt)
     with connected(peers_file, peer, run_id) as swarm:
         if not as_json:
+            shown = for_terminal if sys.stdout.isatty() else str
             for piece in swarm.stream(given, **options):
-                click.echo(piece, nl=False)
+                click.echo(shown(piece), nl=False)
             click.echo()
             return
         text = swarm.generate(given, **options)
