@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from blockswarm.clock import Clock
@@ -21,7 +22,7 @@ from blockswarm.swarm.codec import decode, encoded_size
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, Optional, flag, integer, listed, number, octets, peer_id, text
 from blockswarm.swarm.manifest import Manifest
-from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES
+from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, ROUND, SAMPLES
 from blockswarm.swarm.policy.acceptance import PartReport
 from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of
 from blockswarm.swarm.statements import (
@@ -52,8 +53,8 @@ MEET = Body(**_where, parent=octets(32), samples=integer(0, 2**48), reachable=fl
 NEWS = Body(
     subject=integer(-1, 255),
     head=octets(32),
-    head_round=integer(1, 2**48),
-    head_samples=integer(0, 2**62),
+    head_round=ROUND,
+    head_samples=SAMPLES,
     certificate=octets(most=MAX_CERTIFICATE_BYTES),
 )
 LIST = Body(list=_statement)
@@ -123,11 +124,14 @@ class Desk:
         rounds = self._manifest.rounds
         return times_of(number, self._manifest.genesis_time, rounds.seconds, rounds.lengths)
 
+    def _current_round(self) -> int:
+        return round_in_progress(self._clock.now(), self._manifest.genesis_time, self._manifest.rounds.seconds)
+
     def book(self, subject: int, number: int) -> RoundBook:
         """The book of a round, made when it is the first to be asked for; `RpcRefused` outside the open rounds."""
         if self._head(subject) is None:
             raise RpcRefused("not-mine", f"this peer holds no state of subject {subject}")
-        current = round_in_progress(self._clock.now(), self._manifest.genesis_time, self._manifest.rounds.seconds)
+        current = self._current_round()
         if not current - KEPT_ROUNDS <= number <= current + EARLY_ROUNDS:
             raise RpcRefused(
                 "other-round", f"round {number} is not open: it is round {current} here", {"time": self._clock.now()}
@@ -185,7 +189,9 @@ class Desk:
         if own is None:
             raise RpcRefused("not-mine", f"this peer holds no state of subject {subject}")
         try:
-            head = await asyncio.to_thread(newer_head, self._manifest, own, request.peer_id, body)
+            latest = self._current_round() + EARLY_ROUNDS
+            claim = partial(newer_head, self._manifest, own, request.peer_id, body, latest_round=latest)
+            head = await asyncio.to_thread(claim)
         except ClaimRefused as error:
             raise RpcRefused("bad-statement", str(error)) from None
         if head is not None:

@@ -8,16 +8,16 @@ from typing import Any
 
 from blockswarm.peer.states import State
 from blockswarm.swarm.errors import MessageError
-from blockswarm.swarm.fields import Body, Optional, integer, octets
+from blockswarm.swarm.fields import Body, Optional, octets
 from blockswarm.swarm.manifest import Manifest
-from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES
+from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, ROUND, SAMPLES
 from blockswarm.swarm.policy.acceptance import heavier
 from blockswarm.swarm.statements import Certificate, StatementError
 
 CLAIM = Body(
     head=Optional(octets(32)),
-    head_round=Optional(integer(0, 2**48), 0),
-    head_samples=Optional(integer(0, 2**62), 0),
+    head_round=Optional(ROUND, 0),
+    head_samples=Optional(SAMPLES, 0),
     certificate=Optional(octets(most=MAX_CERTIFICATE_BYTES), b""),
 )
 """How a peer names its newest state: in the answer to a meet message, and as news."""
@@ -43,8 +43,23 @@ def claim_of(state: State, *, proven: bool) -> dict[str, Any]:
     return claim | {"certificate": state.certificate} if proven else claim
 
 
-def newer_head(manifest: Manifest, own: State, peer_id: str, body: Mapping[str, Any]) -> Head | None:
+def newer_head(
+    manifest: Manifest, own: State, peer_id: str, body: Mapping[str, Any], *, latest_round: int
+) -> Head | None:
     """The head that ``peer_id`` claims, if it outweighs ``own``; ``None`` if not. Verifies a signature per vote.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The run.
+    own : State
+        Our newest state of the subject.
+    peer_id : str
+        Who makes the claim.
+    body : mapping
+        The claim, see `CLAIM`.
+    latest_round : int
+        The newest round that can have been committed by now.
 
     Raises
     ------
@@ -56,6 +71,8 @@ def newer_head(manifest: Manifest, own: State, peer_id: str, body: Mapping[str, 
         head = Head(peer_id, claim["head_round"], claim["head"] or b"", claim["head_samples"])
         if not head.digest or not heavier(head.samples, head.digest, own.samples, own.digest):
             return None
+        if head.round > latest_round:
+            raise ClaimRefused(f"claims round {head.round}, which lies in the future")
         certificate = Certificate.open(claim["certificate"], manifest.digest)
     except (MessageError, StatementError) as error:
         raise ClaimRefused(f"claims a newer state without proof: {error}") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 from blockswarm.peer.book import EntryRefused, Presence
 from blockswarm.peer.exchange import Exchange, RoundFailed
-from blockswarm.peer.heads import ClaimRefused, newer_head
+from blockswarm.peer.heads import ClaimRefused, Head, newer_head
 from blockswarm.swarm.policy.acceptance import quorum
 from blockswarm.swarm.policy.grouping import choose_members
 from blockswarm.swarm.policy.leader import leader_order
@@ -106,13 +106,17 @@ async def _tell(exchange: Exchange, peer_id: str) -> None:
     exchange.problems.pop(peer_id, None)
     exchange.answered.add(peer_id)
     try:
-        head = await asyncio.to_thread(newer_head, exchange.manifest, exchange.parent, peer_id, reply.body)
+        head = await asyncio.to_thread(_read_claim, exchange, peer_id, reply.body)
     except ClaimRefused as error:
         exchange.problems[peer_id] = str(error)
         head = None
     if head is not None:
         exchange.ahead.append(head)
     exchange.book.notify()
+
+
+def _read_claim(exchange: Exchange, peer_id: str, body: dict[str, Any]) -> Head | None:
+    return newer_head(exchange.manifest, exchange.parent, peer_id, body, latest_round=exchange.times.round)
 
 
 def _candidates(exchange: Exchange) -> list[str]:

@@ -27,7 +27,7 @@ from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import Trainer
 from blockswarm.peer.transfer import StateFetcher
 from blockswarm.peer.volunteer import Volunteer
-from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.policy.acceptance import heavier
 
 if TYPE_CHECKING:
@@ -81,7 +81,10 @@ class HolderSource:
         holders = list(dict.fromkeys([*(head.peer_id for head in heads), *self._view.holders(own.subject)]))
         if not holders:
             return None
-        offers, _ = await self._fetcher.offers(own.subject, holders)
+        offers, problems = await self._fetcher.offers(own.subject, holders)
+        if not offers:
+            told = "; ".join(f"{peer_id}: {reason}" for peer_id, reason in list(problems.items())[:4])
+            raise TransferError(f"no holder on record gives the state of {subject_name(own.subject)}: {told}")
         if not any(heavier(o.head.samples, o.head.digest, own.samples, own.digest) for o in offers):
             return None
         return await self._fetcher.fetch(own.subject, holders, seconds=FETCH_SECONDS)

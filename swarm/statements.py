@@ -24,6 +24,8 @@ MAX_STATEMENT_BYTES = 64 * 1024
 
 MAX_MEMBERS = 256
 MAX_REASON = 200
+MAX_SAMPLES = 2**53
+"""Cumulative certified samples of a state; a float64 counts so far exactly."""
 
 
 class StatementError(BlockswarmError):
@@ -279,7 +281,7 @@ class Vote:
         """Read and check a vote's content; raises `StatementError`."""
         payload = statement.payload
         samples = _field(payload, "samples", int)
-        if not 0 <= samples < 2**62:
+        if not 0 <= samples <= MAX_SAMPLES:
             raise StatementError("a vote's samples are out of range")
         return cls(
             group=_field(payload, "group", bytes, length=32),

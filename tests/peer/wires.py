@@ -28,8 +28,8 @@ from blockswarm.swarm.manifest import Manifest, create_manifest
 from blockswarm.swarm.policy.phases import next_round_to_join
 
 SMALLEST = ModelConfig(kind="mlp", dim=16, blocks=3, layers=1, heads=1, context=16)
-PHASES = {"meet": 0.8, "scatter": 0.6, "decide": 0.6, "gather": 0.6, "commit": 0.9}
-SECONDS = 3.6
+PHASES = {"meet": 1.2, "scatter": 0.9, "decide": 0.9, "gather": 0.9, "commit": 1.3}
+SECONDS = 5.4
 STARTS_IN = 0.1
 """Seconds from the making of the wires to the end of training of their first round."""
 
