@@ -22,6 +22,7 @@ from blockswarm.peer.node import POLL_SECONDS, Node
 from blockswarm.peer.wording import Event
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.policy.phases import RoundTimes, next_round_to_join, times_of
+from tests.pace import slowness
 
 FAULTY = (str(Path(__file__).with_name("faulty.py")),)
 """The program of volunteers that can be told to fail; see there."""
@@ -40,14 +41,6 @@ SLOWEST = 4.0
 def small_model(blocks: int = 1) -> ModelConfig:
     """A transformer of some ten thousand parameters a block."""
     return ModelConfig(kind="transformer", dim=32, blocks=blocks, layers=1, heads=2, context=32)
-
-
-def slowness() -> float:
-    """How many times longer work takes here now than on an idle machine: wall time over processor time of a loop."""
-    wall, processor = time.perf_counter(), time.process_time()
-    while time.process_time() - processor < 0.3:
-        pass
-    return (time.perf_counter() - wall) / 0.3
 
 
 def small_swarm(folder: Path, *, blocks: int = 1, starts_in: float = 0.0, **choices: Any) -> LocalSwarm:

@@ -26,26 +26,32 @@ from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest, create_manifest
 from blockswarm.swarm.policy.phases import next_round_to_join
+from tests.pace import slowness
 
 SMALLEST = ModelConfig(kind="mlp", dim=16, blocks=3, layers=1, heads=1, context=16)
-PHASES = {"meet": 1.2, "scatter": 0.9, "decide": 0.9, "gather": 0.9, "commit": 1.3}
-SECONDS = 5.4
+PHASES = {"meet": 0.8, "scatter": 0.6, "decide": 0.6, "gather": 0.6, "commit": 0.9}
+SECONDS = 3.6
+"""Rhythm on an idle machine."""
+SLOWEST = 4.0
+"""Rounds are at most this many times longer."""
 STARTS_IN = 0.1
 """Seconds from the making of the wires to the end of training of their first round."""
 
 
 def quick_manifest() -> Manifest:
     """A run of very small blocks, whose first meeting begins in a moment. A phase ends as soon as all are through."""
+    pace = min(SLOWEST, max(1.0, slowness(0.05)))
+    seconds, phases = pace * SECONDS, {phase: pace * length for phase, length in PHASES.items()}
     manifest = create_manifest(
         name="wires",
         now=time.time(),
         size=SMALLEST,
-        round_seconds=SECONDS,
-        phases=PHASES,
+        round_seconds=seconds,
+        phases=phases,
         compression="fp16",
         seed=1,
     )
-    genesis = time.time() + STARTS_IN - SECONDS + sum(PHASES.values())
+    genesis = time.time() + STARTS_IN - seconds + sum(phases.values())
     return Manifest.from_mapping(manifest.to_mapping() | {"genesis_time": genesis})
 
 
