@@ -10,6 +10,7 @@ import pytest
 from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.swarm.policy.leader import leader_order
 from blockswarm.swarm.statements import Certificate
+from tests.pace import slowness
 from tests.peer.wires import Wires
 
 
@@ -128,11 +129,17 @@ MOMENTS = ["round.list", "round.part", "round.report", "round.decision", "round.
 @pytest.mark.parametrize("sending", [1, 2])
 async def test_one_of_three_falls_silent_and_the_others_stay_identical(place: int, sending: int):
     """At any moment, in any role, told to nobody or to one of two: the other two commit one digest."""
-    await asyncio.gather(*(one_of_three_falls_silent(place, moment, sending) for moment in MOMENTS))
+    slow = slowness()
+    worlds = [Wires(3, slow=slow) for _ in MOMENTS]  # all before the first round: making them takes time
+    await asyncio.gather(
+        *(
+            one_of_three_falls_silent(wires, place, moment, sending)
+            for wires, moment in zip(worlds, MOMENTS, strict=True)
+        )
+    )
 
 
-async def one_of_three_falls_silent(place: int, moment: str, sending: int) -> None:
-    wires = Wires(3)
+async def one_of_three_falls_silent(wires: Wires, place: int, moment: str, sending: int) -> None:
     number = wires.next_round()
     order = leader_order(wires.ids, run_digest=wires.manifest.digest, subject=0, round_number=number)
     victim = wires.replicas[order[place]]

@@ -38,9 +38,9 @@ STARTS_IN = 0.1
 """Seconds from the making of the wires to the end of training of their first round."""
 
 
-def quick_manifest() -> Manifest:
+def quick_manifest(slow: float) -> Manifest:
     """A run of very small blocks, whose first meeting begins in a moment. A phase ends as soon as all are through."""
-    pace = min(SLOWEST, max(1.0, slowness(0.05)))
+    pace = min(SLOWEST, max(1.0, slow))
     seconds, phases = pace * SECONDS, {phase: pace * length for phase, length in PHASES.items()}
     manifest = create_manifest(
         name="wires",
@@ -83,8 +83,8 @@ class Replica:
 class Wires:
     """Delivers calls between replicas."""
 
-    def __init__(self, count: int, *, subject: int = 0) -> None:
-        self.manifest = manifest = quick_manifest()
+    def __init__(self, count: int, *, subject: int = 0, slow: float | None = None) -> None:
+        self.manifest = manifest = quick_manifest(slowness(0.2) if slow is None else slow)
         self.subject = subject
         self.clock = SystemClock()
         genesis = State.genesis(manifest, subject)
