@@ -190,9 +190,11 @@ def test_events_come_from_any_thread() -> None:
     assert len([json.loads(line) for line in out.getvalue().splitlines()]) == 200
 
 
-def test_what_libraries_log_becomes_events(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_libraries_log_becomes_events(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     recording = Recording()
     noisy = logging.getLogger("hivemind")
+    monkeypatch.setattr(noisy, "level", logging.WARNING)  # a host in this process may have quietened it
+    noisy.manager._clear_cache()  # type: ignore[attr-defined]
     noisy.addHandler(own := logging.StreamHandler(sys.stderr))
     noisy.propagate = False
     with log_to(console_of(recording)):
