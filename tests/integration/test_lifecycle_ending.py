@@ -19,7 +19,8 @@ import pytest
 from blockswarm.peer.checkpoint import CheckpointFolder
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node, alive
-from tests.integration.small import PATIENCE, peer_id, slowness, story, wait_until
+from tests.integration.small import PATIENCE, peer_id, story, wait_until
+from tests.pace import slowness
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
