@@ -1,4 +1,4 @@
-"""AdamW over one flat vector: torch's fused kernel through its functional form.
+"""AdamW over flat vectors: torch's fused kernel through its functional form.
 
 ``torch.optim.AdamW`` would do the same, but making any ``torch.optim.Optimizer`` imports torch's compiler, and SymPy
 with it: 75 MB and a second or two that a volunteer has no use for.
@@ -14,35 +14,37 @@ EPSILON = 1e-8
 
 
 class FlatAdamW:
-    """Decoupled weight decay Adam (Loshchilov & Hutter, arXiv:1711.05101) of one float32 vector, in place.
+    """Decoupled weight decay Adam (Loshchilov & Hutter, arXiv:1711.05101) of float32 vectors, in place.
 
     Parameters
     ----------
-    values, gradient : Tensor
-        The vector and its gradient, float32 ``[n]``; both are kept, not copied.
+    values, gradients : list of Tensor
+        The vectors and their gradients, float32 ``[n]`` each, few and long; all are kept, not copied.
     betas : (float, float)
         Decay of the averages of the gradient and of its square.
     weight_decay : float
         Share of the values subtracted per step, times the rate.
     """
 
-    def __init__(self, values: Tensor, gradient: Tensor, *, betas: tuple[float, float], weight_decay: float) -> None:
-        self._values, self._gradient = values, gradient
+    def __init__(
+        self, values: list[Tensor], gradients: list[Tensor], *, betas: tuple[float, float], weight_decay: float
+    ) -> None:
+        self._values, self._gradients = values, gradients
         self._betas, self._weight_decay = betas, weight_decay
-        self._mean = torch.zeros_like(values)
-        self._mean_square = torch.zeros_like(values)
-        self._steps = torch.zeros((), dtype=torch.float32, device=values.device)
+        self._means = [torch.zeros_like(vector) for vector in values]
+        self._mean_squares = [torch.zeros_like(vector) for vector in values]
+        self._steps = [torch.zeros((), dtype=torch.float32, device=vector.device) for vector in values]
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
         """One step with learning rate ``rate``."""
         adamw(
-            [self._values],
-            [self._gradient],
-            [self._mean],
-            [self._mean_square],
+            self._values,
+            self._gradients,
+            self._means,
+            self._mean_squares,
             [],
-            [self._steps],
+            self._steps,
             fused=True,
             amsgrad=False,
             beta1=self._betas[0],
@@ -56,4 +58,4 @@ class FlatAdamW:
     @property
     def nbytes(self) -> int:
         """Bytes of its state on the device."""
-        return self._mean.nbytes + self._mean_square.nbytes + self._steps.nbytes
+        return sum(vector.nbytes for vector in (*self._means, *self._mean_squares, *self._steps))

@@ -146,10 +146,14 @@ class Recipe(_Checked):
     """γ: each block trains on its interval widened by this share of its length in ln σ, on both sides."""
     sigma_data: float = 0.5
     """σ_data of the EDM preconditioning."""
+    weighting: Literal["edm", "unit"] = "edm"
+    """Weight of a sequence in the loss: w(σ) of the EDM, or one."""
     z_zero_share: float = 0.0
     """Share of the sequences of a batch trained with z = 0 at the readout's noise level instead of a noisy target."""
     batch: int = 16
     """Sequences (samples) in one optimiser step."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """``muon`` moves the matrices of the layers by orthogonalised momentum; everything else stays with AdamW."""
     learning_rate: float = 5e-3
     """AdamW's peak rate at width ``REFERENCE_DIM``; see ``peak_rate``."""
     warmup_samples: int = 320
@@ -162,6 +166,9 @@ class Recipe(_Checked):
     """Share of the peak rate that is left when a decay has ended; no schedule goes below it."""
     weight_decay: float = 0.0
     """AdamW's decoupled weight decay."""
+    muon_rate: float = 0.02
+    """Muon's peak rate: the size of a step's change of a matrix, as the root mean square of its values times the
+    square root of the larger side. Follows the same schedule as ``learning_rate``, but not the width."""
     betas: tuple[float, float] = (0.9, 0.99)
     """AdamW's averaging coefficients of the gradient and of its square."""
     grad_clip: float = 1.0
@@ -176,9 +183,12 @@ class Recipe(_Checked):
         self._require_between("p_std", 0.05, 20.0)
         self._require_between("overlap", 0.0, 0.5)
         self._require_between("sigma_data", 1e-3, 1e3)
+        self._require(self.weighting in ("edm", "unit"), "weighting", "must be edm or unit")
         self._require_between("z_zero_share", 0.0, 1.0)
         self._require_between("batch", 1, 65536)
+        self._require(self.optimizer in ("adamw", "muon"), "optimizer", "must be adamw or muon")
         self._require(0.0 < self.learning_rate <= 1.0, "learning_rate", "must be above 0 and at most 1")
+        self._require(0.0 < self.muon_rate <= 1.0, "muon_rate", "must be above 0 and at most 1")
         self._require_between("warmup_samples", 0, 10**15)
         self._require_between("train_samples", 0, 10**15)
         self._require_between("settle_samples", 0, 10**15)

@@ -153,6 +153,11 @@ def block_layout(config: ModelConfig) -> Layout:
     return _build(rows)
 
 
+def layer_matrices(config: ModelConfig) -> list[Entry]:
+    """The entries of a block that are matrices inside its layers, in storage order."""
+    return [entry for entry in block_layout(config).entries if "." in entry.name and len(entry.shape) == 2]
+
+
 def mlp_byte_width(config: ModelConfig) -> int:
     """Values that describe one byte of the window of a block of kind ``mlp``."""
     return max(8, config.dim // 4)

@@ -16,7 +16,8 @@ from blockswarm.model.adamw import FlatAdamW
 from blockswarm.model.block import Block
 from blockswarm.model.config import ModelConfig, Recipe
 from blockswarm.model.errors import ModelError
-from blockswarm.model.layout import Float32, block_layout, check_vector, embedding_layout, philox
+from blockswarm.model.layout import Entry, Float32, block_layout, check_vector, embedding_layout, layer_matrices, philox
+from blockswarm.model.muon import MatrixMomentum
 from blockswarm.model.objective import block_loss, readout_log_probs
 from blockswarm.model.partition import readout_sigma, sigma_at
 
@@ -115,11 +116,15 @@ class BlockLearner:
                 torch.from_numpy(sigma).to(self.device),
                 noise,
                 torch.from_numpy(z_zero).to(self.device) if z_zero.any() else None,
+                recipe.weighting,
             )
         torch.autograd.backward(loss.weighted)
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((recipe.grad_clip / (norm + 1e-12)).clamp_(max=1.0))
-        self._optimizer.step(self.learning_rate)
+        rate = self.learning_rate
+        self._optimizer.step(rate)
+        if self._matrices is not None:
+            self._matrices.step(self.recipe.muon_rate * rate / self.recipe.peak_rate(self.config.dim))
         self._since_certified += len(tokens)
         self._steps += 1
         return loss.cross_entropy
@@ -140,8 +145,16 @@ class BlockLearner:
         """Forget AdamW's averages (after taking over a foreign state) and ramp the rate up over ``warmup_steps``."""
         self._steps = 0
         self._ramp = warmup_steps
+        recipe, flat = self.recipe, self._block.flat
+        muon = recipe.optimizer == "muon"
+        entries = layer_matrices(self.config) if muon else []
+        self._matrices = _muon(self._block.flat, self._gradient, entries) if entries else None
+        rest = _without(entries, flat.numel())
         self._optimizer = FlatAdamW(
-            self._block.flat, self._gradient, betas=self.recipe.betas, weight_decay=self.recipe.weight_decay
+            [flat[part] for part in rest],
+            [self._gradient[part] for part in rest],
+            betas=recipe.betas,
+            weight_decay=recipe.weight_decay,
         )
 
     def memory(self) -> dict[str, int]:
@@ -149,7 +162,7 @@ class BlockLearner:
         return {
             "parameters": self._block.flat.nbytes,
             "gradients": self._gradient.nbytes,
-            "optimizer": self._optimizer.nbytes,
+            "optimizer": self._optimizer.nbytes + (self._matrices.nbytes if self._matrices else 0),
         }
 
     def read(self) -> tuple[Float32, Float32]:
@@ -193,6 +206,25 @@ class BlockLearner:
         z_zero = np.arange(n) < int(recipe.z_zero_share * n + self._random.random())
         draws = [sigma_at(recipe, blocks, self.block_index, float(u)) for u in self._random.random(n)]
         return np.where(z_zero, self._readout_sigma, draws).astype(np.float32), z_zero
+
+
+def _muon(flat: Tensor, gradient: Tensor, entries: list[Entry]) -> MatrixMomentum:
+    """Muon over the matrices at ``entries``; attention's three projections are three matrices."""
+    values: list[Tensor] = []
+    gradients: list[Tensor] = []
+    for entry in entries:
+        part = slice(entry.offset, entry.offset + entry.size)
+        pieces = 3 if entry.name.endswith(".qkv") else 1
+        values += flat[part].view(entry.shape).chunk(pieces)
+        gradients += gradient[part].view(entry.shape).chunk(pieces)
+    return MatrixMomentum(values, gradients)
+
+
+def _without(entries: list[Entry], size: int) -> list[slice]:
+    """The stretches of a vector of ``size`` values between ``entries``."""
+    ends = [0, *(entry.offset + entry.size for entry in entries)]
+    starts = [*(entry.offset for entry in entries), size]
+    return [slice(end, start) for end, start in zip(ends, starts, strict=True) if end < start]
 
 
 def keep_freed_memory() -> None:

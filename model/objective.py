@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +30,7 @@ def block_loss(
     sigma: Tensor,
     noise: Tensor | None,
     z_zero: Tensor | None = None,
+    weighting: Literal["edm", "unit"] = "edm",
 ) -> BlockLoss:
     """w(σ) · CE(logits, y) with z = e_y + σ·ε, averaged over the batch.
 
@@ -44,6 +46,8 @@ def block_loss(
         ε ~ N(0, I). None trains every sequence with z = 0.
     z_zero : Tensor, bool ``[n]``, optional
         Sequences that get z = 0 instead.
+    weighting : {"edm", "unit"}
+        w(σ) of the EDM, or one.
 
     Returns
     -------
@@ -59,7 +63,8 @@ def block_loss(
     per_byte = F.cross_entropy(logits.flatten(0, 1).float(), y.flatten(), reduction="none")
     per_sequence = per_byte.view(y.shape).mean(dim=1)
     # Both factors are [n]: a weight of shape [n, 1] would silently broadcast to [n, n].
-    weighted = (loss_weight(sigma, block.sigma_data) * per_sequence).mean()
+    weighted = per_sequence if weighting == "unit" else loss_weight(sigma, block.sigma_data) * per_sequence
+    weighted = weighted.mean()
     return BlockLoss(weighted, per_sequence.detach().mean())
 
 

@@ -7,6 +7,6 @@ mkdir -p .dev/blockswarm
 for file in blockswarm/*; do
     case $file in *__pycache__) ;; *) ln -s "../../$file" ".dev/$file" ;; esac
 done
-for package in model dht swarm peer cli; do
+for package in model dht swarm peer lab cli; do
     ln -s "../../$package" ".dev/blockswarm/$package"
 done

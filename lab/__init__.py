@@ -1,0 +1,1 @@
+"""Experiments on the learning method: what is measured, and how, apart from any live swarm."""

@@ -1,0 +1,235 @@
+"""Doing what experiments ask for: every training and every measurement once, several at a time, kept as they end."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import queue
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blockswarm.lab.plan import Plan
+from blockswarm.lab.store import Score, Store
+from blockswarm.lab.text import LabText, open_text
+
+WATCHED_BYTES = 1 << 14
+"""Validation bytes a training looks at while it runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where text comes from and how much of it is measured on."""
+
+    data: str
+    """As ``open_text`` takes it."""
+    context: int
+    """Bytes in a window."""
+    eval_bytes: int = 0
+    """Bytes of a part that are measured, from its beginning; 0 = all of it."""
+
+    def open(self) -> LabText:
+        """The text."""
+        return open_text(self.data, context=self.context)
+
+    def measured(self, text: LabText, part: str) -> NDArray[np.uint8]:
+        """The bytes of ``part`` (``valid`` or ``test``) that are measured: its first ``eval_bytes``, or all."""
+        whole = text.part(part)
+        return whole[: self.eval_bytes] if self.eval_bytes else whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Want:
+    """Readouts of one trained model, or of several averaged, over a part of the text."""
+
+    plans: tuple[Plan, ...]
+    readouts: tuple[str, ...]
+    part: str
+
+    def key(self, text: LabText, source: Source) -> str:
+        """A name for the measurement, apart from which readouts."""
+        names = [plan.key(text.corpus.digest) for plan in self.plans]
+        content = "\0".join([*names, self.part, str(source.eval_bytes)])
+        return hashlib.sha256(content.encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A report of progress."""
+
+    task: str
+    done: int
+    total: int
+
+
+class Bench:
+    """Trains and measures, ``jobs`` processes at a time.
+
+    Parameters
+    ----------
+    source : Source
+        The text.
+    store : Store
+        Where results are kept and looked up.
+    jobs : int
+        Processes.
+    threads : int
+        CPU threads of each. Part of the result: another number may give other last bits.
+    device : str
+        As ``BlockLearner`` takes it.
+    report : callable, optional
+        Gets a :class:`Step` now and then.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        store: Store,
+        *,
+        jobs: int = 1,
+        threads: int = 1,
+        device: str = "cpu",
+        report: Callable[[Step], None] | None = None,
+    ) -> None:
+        self.source, self.store = source, store
+        self.text = source.open()
+        self._jobs, self._threads, self._device = jobs, threads, device
+        self._report = report or (lambda _: None)
+
+    def provide(self, wants: Iterable[Want]) -> None:
+        """Train and measure whatever of ``wants`` is not in the store yet.
+
+        Raises
+        ------
+        LabError
+            If a readout does not exist, or the store cannot be written.
+        """
+        wants = list(wants)
+        plans = {plan.key(self.text.corpus.digest): plan for want in wants for plan in want.plans}
+        trainings = {key: plan for key, plan in plans.items() if self.store.load_training(key) is None}
+        self._run((_train, key, plan) for key, plan in trainings.items())
+        self._run((_measure, key, want) for key, want in self._missing(wants).items())
+
+    def score(self, want: Want) -> dict[str, Score]:
+        """What was measured, readout by readout."""
+        return self.store.load_scores(want.key(self.text, self.source))
+
+    def _missing(self, wants: Sequence[Want]) -> dict[str, Want]:
+        readouts: dict[str, tuple[Want, dict[str, None]]] = {}
+        for want in wants:
+            key = want.key(self.text, self.source)
+            names = readouts.setdefault(key, (want, {}))[1]
+            names.update(dict.fromkeys(want.readouts))
+        missing = {}
+        for key, (want, names) in readouts.items():
+            kept = self.store.load_scores(key)
+            left = tuple(name for name in names if name not in kept)
+            if left:
+                missing[key] = Want(plans=want.plans, readouts=left, part=want.part)
+        return missing
+
+    def _run(self, tasks: Iterable[tuple[Callable[..., None], str, Any]]) -> None:
+        """All tasks, in the order given; the first failure or an interrupt ends the others at once."""
+        tasks = list(tasks)
+        if not tasks:
+            return
+        context = multiprocessing.get_context("spawn")
+        channel = context.Queue()
+        settings = (self.source, self.store.folder, self._threads, self._device, channel)
+        pool = ProcessPoolExecutor(min(self._jobs, len(tasks)), context, _begin, settings)
+        try:
+            pending = {pool.submit(*task) for task in tasks}
+            while pending:
+                done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+                for step in _drain(channel):
+                    self._report(step)
+                _raise_first(done)
+            pool.shutdown()
+        except BaseException:
+            children = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in children:
+                child.terminate()
+            raise
+        finally:
+            channel.close()
+
+
+def _raise_first(done: set[Future[None]]) -> None:
+    for future in done:
+        future.result()
+
+
+def _drain(channel: Any) -> Iterator[Step]:
+    while True:
+        try:
+            yield channel.get_nowait()
+        except queue.Empty:
+            return
+
+
+class _Worker:
+    """What a child process holds for all of its tasks."""
+
+    source: Source
+    text: LabText
+    store: Store
+    device: str
+    channel: Any
+
+
+def _begin(source: Source, folder: Path, threads: int, device: str, channel: Any) -> None:
+    import signal
+
+    import torch
+
+    # Ctrl-C reaches the whole process group; only the parent answers it, by ending us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    _Worker.source, _Worker.text, _Worker.store = source, source.open(), Store(folder)
+    _Worker.device, _Worker.channel = device, channel
+
+
+def _train(key: str, plan: Plan) -> None:
+    from blockswarm.lab.measuring import Stack, measure
+    from blockswarm.lab.training import Trained, train
+
+    worker = _Worker
+
+    def watch(trained: Trained) -> float:
+        rows = measure(
+            Stack([(plan, trained)], worker.device), worker.text.corpus.heldout[:WATCHED_BYTES], ["parallel"]
+        )
+        return Score.of(rows["parallel"]).whole.nats_per_byte
+
+    trained = train(
+        plan,
+        worker.text,
+        device=worker.device,
+        progress=lambda done, total: worker.channel.put(Step(f"train {key[:6]}", done, total)),
+        watch=watch,
+    )
+    worker.store.save_training(key, trained)
+
+
+def _measure(key: str, want: Want) -> None:
+    from blockswarm.lab.measuring import Stack, measure
+
+    worker = _Worker
+    models = []
+    for plan in want.plans:
+        trained = worker.store.load_training(plan.key(worker.text.corpus.digest))
+        assert trained is not None, "trained just before"
+        models.append((plan, trained))
+    rows = measure(
+        Stack(models, worker.device),
+        worker.source.measured(worker.text, want.part),
+        want.readouts,
+        progress=lambda done, total: worker.channel.put(Step(f"measure {key[:6]}", done, total)),
+    )
+    worker.store.save_scores(key, {name: Score.of(log_probs) for name, log_probs in rows.items()})

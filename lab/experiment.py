@@ -1,0 +1,85 @@
+"""What an experiment is: rows to fill, each a readout of something trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from blockswarm.lab.plan import Averaging, Plan, plain_plan
+from blockswarm.model.config import ModelConfig, Recipe
+
+NGRAM = "ngram"
+"""Readout of the counts alone; needs no plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The frame all rows of an experiment share."""
+
+    model: ModelConfig
+    """Shape of the blocks."""
+    recipe: Recipe
+    """The ``default`` recipe; ``paper`` stands beside it where an experiment says so."""
+    paper: Recipe
+    """The recipe as published."""
+    steps: int
+    """Optimiser steps of each block and of each end-to-end model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One row for one seed."""
+
+    label: str
+    """Names the row; the same in every seed."""
+    plans: tuple[Plan, ...]
+    """What is trained; several are averaged; none for the counts."""
+    readout: str
+    """How it is read, see ``measuring``."""
+    group: str = ""
+    """Heading under which the row stands."""
+    x: float | None = None
+    """Where the row stands on the figure's axis, if it has one."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Further columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A question and the rows that answer it."""
+
+    name: str
+    title: str
+    question: str
+    """One sentence for the report."""
+    entries: Callable[[Setting, int], list[Entry]]
+    """The rows of one seed."""
+    steps: int = 400
+    """Optimiser steps unless the caller says otherwise."""
+    axis: str = ""
+    """What ``Entry.x`` is; without, the figure is a bar for each row."""
+
+
+def baselines(setting: Setting, seed: int) -> list[Entry]:
+    """The rows that stand in every table: counts, end-to-end of both depths, DiLoCo, and averaged plain models."""
+    model, recipe, steps = setting.model, setting.recipe, setting.steps
+    full = plain_plan(model, model.blocks * model.layers, recipe, steps, seed)
+    diloco = Averaging(every=25, replicas=2, momentum=0.5, rate=0.7)
+    rows = {
+        "end_to_end_full": ((full,), "parallel"),
+        "end_to_end_block": ((plain_plan(model, model.layers, recipe, steps, seed),), "parallel"),
+        "control_ensemble": (control(setting, seed), "parallel"),
+        "diloco": ((replace(full, averaging=diloco),), "parallel"),
+        "ngram": ((), NGRAM),
+    }
+    return [
+        Entry(label=label, plans=plans, readout=readout, group="baselines") for label, (plans, readout) in rows.items()
+    ]
+
+
+def control(setting: Setting, seed: int) -> tuple[Plan, ...]:
+    """As many independently seeded plain models of one block's depth as there are blocks."""
+    model = setting.model
+    seeds = [seed + 100 * number for number in range(model.blocks)]
+    return tuple(plain_plan(model, model.layers, setting.recipe, setting.steps, s) for s in seeds)

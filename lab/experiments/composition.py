@@ -1,0 +1,96 @@
+"""How blocks become one model: readouts, what blocks know of z, and relaying hidden states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, control
+from blockswarm.lab.measuring import subsets
+from blockswarm.lab.plan import blocks_plan
+
+SHARPNESS = (1.02, 1.05, 1.1)
+"""Factors on the mean log-probability that are tried."""
+
+
+def readouts(setting: Setting, seed: int) -> list[Entry]:
+    """One stack of the default and one of the paper's recipe, read in every way."""
+    model, steps = setting.model, setting.steps
+    ours = (blocks_plan(model, setting.recipe, steps, seed),)
+    paper = (blocks_plan(model, setting.paper, steps, seed),)
+    every = range(model.blocks)
+    names = {
+        "parallel": "parallel",
+        "sweep": "sweep",
+        "sweep_corrected": "sweep-corrected",
+        "sweep_mean": "sweep-mean",
+        "parallel_at_sigma_max": "level-max",
+        **{f"parallel_sharpened_{s:g}": f"parallel@{s:g}" for s in SHARPNESS},
+        "parallel_ngram_mix": "parallel+ngram",
+        **{f"block_{b}_alone": f"alone:{b}" for b in every},
+        **{f"block_{b}_in_sweep": f"sweep:{b}" for b in every},
+        **{name.replace(":", "_blocks_"): name for name in subsets(model.blocks)},
+        **{f"block_{b}_true_z": f"true:{b}" for b in every},
+    }
+    rows = [Entry(label=label, plans=ours, readout=readout, group="default recipe") for label, readout in names.items()]
+    for readout in ("parallel", "sweep", "sweep-corrected"):
+        label = f"{readout.replace('-', '_')}_paper_recipe"
+        rows.append(Entry(label=label, plans=paper, readout=readout, group="paper recipe"))
+    for factor in SHARPNESS:
+        label = f"control_sharpened_{factor:g}"
+        rows.append(Entry(label=label, plans=control(setting, seed), readout=f"parallel@{factor:g}", group="baselines"))
+    return [*rows, *baselines(setting, seed)]
+
+
+def leakage(setting: Setting, seed: int) -> list[Entry]:
+    """What a block predicts given the true noised target, another row's, pure noise, and nothing."""
+    rows = []
+    for name, recipe in (("default", setting.recipe), ("paper", setting.paper)):
+        plans = (blocks_plan(setting.model, recipe, setting.steps, seed),)
+        for kind in ("true", "wrong", "noise", "alone"):
+            shown = "zero" if kind == "alone" else kind
+            rows += [
+                Entry(
+                    label=f"{name} block {b}, {shown} z",
+                    plans=plans,
+                    readout=f"{kind}:{b}",
+                    group=f"{name}, {shown} z",
+                    x=b,
+                )
+                for b in range(setting.model.blocks)
+            ]
+    return [*rows, *baselines(setting, seed)]
+
+
+def relay(setting: Setting, seed: int) -> list[Entry]:
+    """Blocks that also receive the detached last hidden state of the block before."""
+    shown = replace(setting.recipe, z_zero_share=1.0, weighting="unit")
+    plans = (blocks_plan(setting.model, shown, setting.steps, seed, relay=True),)
+    names = [f"alone:{b}" for b in range(setting.model.blocks)]
+    rows = [Entry(label=f"relay, after block {n.split(':')[1]}", plans=plans, readout=n, group="relay") for n in names]
+    rows.append(Entry(label="relay, average of the blocks", plans=plans, readout="parallel", group="relay"))
+    plain = (blocks_plan(setting.model, setting.recipe, setting.steps, seed),)
+    rows.append(Entry(label="parallel (no relay)", plans=plain, readout="parallel", group="default recipe"))
+    return [*rows, *baselines(setting, seed)]
+
+
+EXPERIMENTS = (
+    Experiment(
+        name="readouts",
+        title="Readouts",
+        question="How should one text be read from blocks that were trained apart?",
+        entries=readouts,
+    ),
+    Experiment(
+        name="leakage",
+        title="What a block knows from z",
+        question="How much of a block's local cross-entropy comes from the noised target, and is it lost without?",
+        entries=leakage,
+        axis="block",
+    ),
+    Experiment(
+        name="relay",
+        title="Relay",
+        question="What does a block gain from the last hidden state of the block before, and at which price?",
+        entries=relay,
+    ),
+)

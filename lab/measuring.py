@@ -1,0 +1,246 @@
+"""Reading a trained stack in every way there is, over a whole text, byte by byte.
+
+Names of readouts: ``parallel`` (all blocks, z = 0, mean log-probability), ``parallel:0+2`` (some blocks),
+``alone:b`` (one block, z = 0), ``sweep`` (the last block of the Euler sweep), ``sweep:b`` (block b within it),
+``sweep-mean`` (mean log-probability along it), ``sweep-corrected`` (its last block without the evidence of z),
+``parallel@s`` (sharpened: the mean log-probability times s, renormalised), ``level-max`` (z = 0, every block asked at
+σ_max), ``true:b``, ``wrong:b``, ``noise:b`` (block b given the true noised target, another byte's, or pure noise).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from blockswarm.lab.errors import LabError
+from blockswarm.lab.plan import Plan
+from blockswarm.lab.training import Trained
+from blockswarm.model.block import Block
+from blockswarm.model.layout import philox
+from blockswarm.model.learner import join, pick_device
+from blockswarm.model.mixing import sweep_noise
+from blockswarm.model.partition import readout_sigma, sigma_at, sweep_sigmas
+from blockswarm.model.scoring import cut_windows
+
+Bytes = NDArray[np.uint8]
+PerByte = dict[str, NDArray[np.float64]]
+Progress = Callable[[int, int], None]
+
+SWEEP_SEED = 0
+"""Of the noise a sweep starts from."""
+
+
+class Stack:
+    """The blocks of one trained model, or of several that are averaged, ready to be read.
+
+    Parameters
+    ----------
+    models : list of (Plan, Trained)
+        One model; or several, whose blocks are then numbered through and have no sweep in common.
+    device : str
+        As ``pick_device`` takes it.
+    """
+
+    def __init__(self, models: list[tuple[Plan, Trained]], device: str = "cpu") -> None:
+        plan = models[0][0]
+        self.model, self.recipe = plan.model, plan.recipe
+        self.single = len(models) == 1
+        self.device = pick_device(device)
+        self.blocks: list[Block] = []
+        self.levels: list[float] = []
+        for plan, trained in models:
+            for number, (theta, table) in enumerate(zip(trained.thetas, trained.embeddings, strict=True)):
+                flat = join(plan.model, theta, table, self.device)
+                self.blocks.append(Block(plan.model, plan.recipe.sigma_data, flat))
+                self.levels.append(readout_sigma(plan.recipe, plan.model.blocks, number))
+
+    def logits(self, block: int, x: Tensor, z: Tensor | None, sigma: float | Tensor) -> Tensor:
+        """Logits ``[n, t, 256]`` of one block at one level."""
+        levels = sigma if isinstance(sigma, Tensor) else torch.full((len(x),), sigma, device=self.device)
+        chosen = self.blocks[block]
+        return chosen.logits(chosen.denoise(x, z, levels), chosen.table()).float()
+
+
+def measure(
+    stack: Stack, text: Bytes, wanted: Iterable[str], *, at_once: int = 64, progress: Progress | None = None
+) -> PerByte:
+    """ln p of every byte of ``text`` but the first under every readout of ``wanted``.
+
+    Parameters
+    ----------
+    stack : Stack
+        The model.
+    text : uint8 ``[m]``
+        What is predicted; windows as ``scoring.cut_windows`` cuts them.
+    wanted : iterable of str
+        Readouts by name, see the module's text.
+    at_once : int
+        Windows computed together.
+    progress : callable, optional
+        Gets bytes done and bytes in all.
+
+    Returns
+    -------
+    dict of str to float64 ``[m − 1]``
+
+    Raises
+    ------
+    LabError
+        If there is no such readout or block.
+    """
+    names = list(dict.fromkeys(wanted))
+    reading = Reading(stack, names)
+    parts: dict[str, list[NDArray[np.float32]]] = {name: [] for name in names}
+    done = 0
+    with torch.inference_mode():
+        for windows, starts, take_from in cut_windows(text[:-1], stack.model.context, at_once):
+            positions = starts[:, None] + np.arange(windows.shape[1])
+            x = torch.from_numpy(windows.astype(np.int64)).to(stack.device)
+            y = torch.from_numpy(text[positions + 1].astype(np.int64)).to(stack.device)
+            for name, rows in reading.rows(x, y, starts).items():
+                parts[name].append(rows[:, take_from:].flatten().cpu().numpy())
+            done += windows.shape[0] * (windows.shape[1] - take_from)
+            if progress:
+                progress(done, len(text) - 1)
+    return {name: np.concatenate(rows).astype(np.float64) for name, rows in parts.items()}
+
+
+class Reading:
+    """Which forward passes a set of readouts needs, and how each is put together from them."""
+
+    def __init__(self, stack: Stack, names: list[str]) -> None:
+        self._stack, self._names = stack, names
+        for name in names:
+            self._check(name)
+
+    def _check(self, name: str) -> None:
+        kind, blocks, _ = parse(name)
+        known = {"parallel", "alone", "sweep", "sweep-mean", "sweep-corrected", "level-max", "true", "wrong", "noise"}
+        count = len(self._stack.blocks)
+        apart = kind in ("alone", "parallel")
+        if kind not in known or any(not 0 <= b < count for b in blocks) or not (apart or self._stack.single):
+            raise LabError(f"no readout {name!r} in a model of {count} blocks")
+
+    def rows(self, x: Tensor, y: Tensor, starts: NDArray[np.int64]) -> dict[str, Tensor]:
+        """ln p of ``y`` ``[n, t]`` under every readout; each forward pass is made once."""
+        passes = _Passes(self._stack, x, y, starts)
+        return {name: self._row(passes, name, y) for name in self._names}
+
+    def _row(self, passes: _Passes, name: str, y: Tensor) -> Tensor:
+        kind, blocks, sharpness = parse(name)
+        everyone = range(len(self._stack.blocks))
+        if kind == "alone":
+            log_probs = passes.alone(blocks[0])
+        elif kind == "parallel":
+            chosen = blocks or tuple(everyone)
+            log_probs = sum_of([passes.alone(b) for b in chosen]) * (sharpness / len(chosen))
+            log_probs = log_probs.log_softmax(-1) if len(chosen) > 1 or sharpness != 1.0 else log_probs
+        elif kind == "level-max":
+            log_probs = sum_of([passes.at_top(b) for b in everyone]).div(len(everyone)).log_softmax(-1)
+        elif kind == "sweep":
+            log_probs = passes.sweep()[blocks[0] if blocks else -1]
+        elif kind == "sweep-mean":
+            log_probs = sum_of(passes.sweep()).div(len(everyone)).log_softmax(-1)
+        elif kind == "sweep-corrected":
+            log_probs = passes.corrected()
+        else:
+            log_probs = passes.given(blocks[0], kind)
+        return log_probs.gather(2, y[..., None])[..., 0]
+
+
+def parse(name: str) -> tuple[str, tuple[int, ...], float]:
+    """Kind, blocks and sharpness of a readout's name.
+
+    Raises
+    ------
+    LabError
+        If the name cannot be read.
+    """
+    rest, _, sharpness = name.partition("@")
+    kind, _, blocks = rest.partition(":")
+    try:
+        return kind, tuple(int(b) for b in blocks.split("+")) if blocks else (), float(sharpness or 1.0)
+    except ValueError as error:
+        raise LabError(f"readout {name!r} cannot be read: {error}") from error
+
+
+def sum_of(tensors: list[Tensor]) -> Tensor:
+    """The sum in the order given."""
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = total + tensor
+    return total
+
+
+class _Passes:
+    """Forward passes over one batch of windows, each made when first asked for."""
+
+    def __init__(self, stack: Stack, x: Tensor, y: Tensor, starts: NDArray[np.int64]) -> None:
+        self._stack, self._x, self._y, self._starts = stack, x, y, starts
+        self._alone: dict[int, Tensor] = {}
+        self._sweep: list[Tensor] = []
+        self._corrected: Tensor | None = None
+
+    def alone(self, block: int) -> Tensor:
+        if block not in self._alone:
+            logits = self._stack.logits(block, self._x, None, self._stack.levels[block])
+            self._alone[block] = logits.log_softmax(-1)
+        return self._alone[block]
+
+    def at_top(self, block: int) -> Tensor:
+        return self._stack.logits(block, self._x, None, self._stack.recipe.sigma_max).log_softmax(-1)
+
+    def sweep(self) -> list[Tensor]:
+        if not self._sweep:
+            stack = self._stack
+            levels = sweep_sigmas(stack.recipe, stack.model.blocks)
+            z = self._noise() * (1.0 + levels[0] ** 2) ** 0.5
+            for block, sigma in enumerate(levels):
+                logits = stack.logits(block, self._x, z, sigma)
+                log_probs = logits.log_softmax(-1)
+                self._sweep.append(log_probs)
+                table = stack.blocks[block].table()
+                if block == len(levels) - 1:
+                    self._corrected = (logits - z @ table.T / sigma**2).log_softmax(-1)
+                else:
+                    slope = (z - log_probs.exp() @ table) / sigma
+                    z = z + (levels[block + 1] - sigma) * slope
+        return self._sweep
+
+    def corrected(self) -> Tensor:
+        self.sweep()
+        assert self._corrected is not None
+        return self._corrected
+
+    def given(self, block: int, what: str) -> Tensor:
+        """Given ``true``: e_y + σ·ε, ``wrong``: the target of another row, or ``noise``: σ·ε alone."""
+        stack = self._stack
+        sigma = self._levels(block)
+        z = sigma[:, None, None] * self._noise()
+        if what != "noise":
+            y = self._y if what == "true" else self._y.flatten().roll(self._x.shape[1] // 2 + 1).view(self._y.shape)
+            z = z + stack.blocks[block].table()[y]
+        return stack.logits(block, self._x, z, sigma).log_softmax(-1)
+
+    def _levels(self, block: int) -> Tensor:
+        """A level for each window, spread over what the block trains on; the same for every kind of z."""
+        stack = self._stack
+        random = np.random.Generator(philox("levels", SWEEP_SEED, counter=int(self._starts[0])))
+        draws = [sigma_at(stack.recipe, stack.model.blocks, block, float(u)) for u in random.random(len(self._x))]
+        return torch.tensor(draws, dtype=torch.float32, device=stack.device)
+
+    def _noise(self) -> Tensor:
+        length, dim = self._x.shape[1], self._stack.model.dim
+        rows = [sweep_noise(SWEEP_SEED, int(start), length, dim) for start in self._starts]
+        return torch.from_numpy(np.stack(rows)).to(self._stack.device)
+
+
+def subsets(blocks: int) -> list[str]:
+    """Names of the parallel readout of every set of blocks with at least two and not all of them, small ones first."""
+    sizes = range(2, blocks)
+    return [f"parallel:{'+'.join(map(str, s))}" for k in sizes for s in itertools.combinations(range(blocks), k)]
