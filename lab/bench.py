@@ -9,14 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from blockswarm.lab.errors import LabError
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.store import Score, Store
 from blockswarm.lab.text import LabText, open_text
+from blockswarm.lab.training import Trained
+
+if TYPE_CHECKING:
+    from blockswarm.lab.measuring import Stack
 
 WATCHED_BYTES = 1 << 14
 """Validation bytes a training looks at while it runs."""
@@ -119,6 +124,19 @@ class Bench:
         """What was measured, readout by readout."""
         return self.store.load_scores(want.key(self.text, self.source))
 
+    def training(self, plan: Plan) -> Trained:
+        """What was trained.
+
+        Raises
+        ------
+        LabError
+            If it was not provided.
+        """
+        trained = self.store.load_training(plan.key(self.text.corpus.digest))
+        if trained is None:
+            raise LabError(f"a training is missing from {self.store.folder}; run the experiment again with --resume")
+        return trained
+
     def _missing(self, wants: Sequence[Want]) -> dict[str, Want]:
         readouts: dict[str, tuple[Want, dict[str, None]]] = {}
         for want in wants:
@@ -143,7 +161,7 @@ class Bench:
         settings = (self.source, self.store.folder, self._threads, self._device, channel)
         pool = ProcessPoolExecutor(min(self._jobs, len(tasks)), context, _begin, settings)
         try:
-            pending = {pool.submit(*task) for task in tasks}
+            pending = {pool.submit(function, key, subject) for function, key, subject in tasks}
             while pending:
                 done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
                 for step in _drain(channel):
@@ -196,29 +214,29 @@ def _begin(source: Source, folder: Path, threads: int, device: str, channel: Any
 
 
 def _train(key: str, plan: Plan) -> None:
-    from blockswarm.lab.measuring import Stack, measure
-    from blockswarm.lab.training import Trained, train
+    from blockswarm.lab.measuring import measure
+    from blockswarm.lab.relay import train_relay
+    from blockswarm.lab.training import train
 
     worker = _Worker
 
     def watch(trained: Trained) -> float:
-        rows = measure(
-            Stack([(plan, trained)], worker.device), worker.text.corpus.heldout[:WATCHED_BYTES], ["parallel"]
-        )
+        text = worker.text.corpus.heldout[:WATCHED_BYTES]
+        rows = measure(_stack([(plan, trained)]), text, ["parallel"])
         return Score.of(rows["parallel"]).whole.nats_per_byte
 
-    trained = train(
-        plan,
-        worker.text,
-        device=worker.device,
-        progress=lambda done, total: worker.channel.put(Step(f"train {key[:6]}", done, total)),
-        watch=watch,
-    )
+    def progress(done: int, total: int) -> None:
+        worker.channel.put(Step(f"train {key[:6]}", done, total))
+
+    if plan.relay:
+        trained = train_relay(plan, worker.text, device=worker.device, progress=progress)
+    else:
+        trained = train(plan, worker.text, device=worker.device, progress=progress, watch=watch)
     worker.store.save_training(key, trained)
 
 
 def _measure(key: str, want: Want) -> None:
-    from blockswarm.lab.measuring import Stack, measure
+    from blockswarm.lab.measuring import measure
 
     worker = _Worker
     models = []
@@ -227,9 +245,17 @@ def _measure(key: str, want: Want) -> None:
         assert trained is not None, "trained just before"
         models.append((plan, trained))
     rows = measure(
-        Stack(models, worker.device),
+        _stack(models),
         worker.source.measured(worker.text, want.part),
         want.readouts,
         progress=lambda done, total: worker.channel.put(Step(f"measure {key[:6]}", done, total)),
     )
     worker.store.save_scores(key, {name: Score.of(log_probs) for name, log_probs in rows.items()})
+
+
+def _stack(models: list[tuple[Plan, Trained]]) -> Stack:
+    from blockswarm.lab.measuring import Stack
+    from blockswarm.lab.relay import RelayStack
+
+    kind = RelayStack if models[0][0].relay else Stack
+    return kind(models, _Worker.device)

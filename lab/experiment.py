@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from blockswarm.lab.plan import Averaging, Plan, plain_plan
 from blockswarm.model.config import ModelConfig, Recipe
+
+if TYPE_CHECKING:
+    from blockswarm.lab.results import Figures
 
 NGRAM = "ngram"
 """Readout of the counts alone; needs no plan."""
@@ -57,6 +60,8 @@ class Experiment:
     """The rows of one seed."""
     steps: int = 400
     """Optimiser steps unless the caller says otherwise."""
+    derived: Callable[[Figures, str], dict[str, Any]] = lambda figures, part: {}
+    """Further figures of ``--json``, from the rows over one part of the text."""
     axis: str = ""
     """What ``Entry.x`` is; without, the figure is a bar for each row."""
 

@@ -109,10 +109,12 @@ class Store:
         except OSError as error:
             raise LabError(f"{path}: cannot be read: {error.strerror or error}") from error
         except SafetensorError as error:
-            return self._put_aside(path, f"damaged or half-written ({error})")
+            self._put_aside(path, f"damaged or half-written ({error})")
+            return None
         claimed = notes.pop("sha256", "")
         if claimed != _digest(arrays, notes):
-            return self._put_aside(path, "damaged (does not hash to its digest)")
+            self._put_aside(path, "damaged (does not hash to its digest)")
+            return None
         return arrays, notes
 
     def _put_aside(self, path: Path, reason: str) -> None:

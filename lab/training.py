@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from blockswarm.lab.averaging import Subject
+from blockswarm.lab.denoiser import DenoiserLearner
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.text import LabText
 from blockswarm.model.corpus import batches
@@ -142,17 +144,26 @@ class _Crowd:
         return thetas, tables
 
 
+def block_batches(plan: Plan, text: LabText, block: int, replica: int = 0) -> Iterator[NDArray[np.uint8]]:
+    """The sequences of one worker, uint8 ``[batch, context + 1]``."""
+    order = _own_seed(plan, replica) + (0 if plan.same_batches else block)
+    return batches(text.corpus, order, plan.recipe.batch, plan.model.context)
+
+
+def _own_seed(plan: Plan, replica: int) -> int:
+    return 1000 * plan.seed + 100 * replica
+
+
 def _learner(plan: Plan, text: LabText, block: int, replica: int, device: str) -> BlockLearner:
-    own = 1000 * plan.seed + 100 * replica
-    order = own if plan.same_batches else own + block
-    return BlockLearner(
+    kind = DenoiserLearner if plan.objective == "embedding-mse" else BlockLearner
+    return kind(
         plan.model,
         plan.recipe,
         block,
         block_layout(plan.model).genesis(plan.seed, block),
         embedding_layout(plan.model).genesis(plan.seed, EMBEDDING),
-        batches=batches(text.corpus, order, plan.recipe.batch, plan.model.context),
-        seed=own + block,
+        batches=block_batches(plan, text, block, replica),
+        seed=_own_seed(plan, replica) + block,
         device=device,
     )
 

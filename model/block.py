@@ -141,7 +141,7 @@ class Block:
             h = h + F.linear(F.relu(a, inplace=True), w[f"{layer}.mlp_out"])
         if cache:
             cache.length += t
-        zhat = F.linear(self._norm(h, "out_norm"), w["out"]).float() * c_out(level, self.sigma_data)
+        zhat = self._read_out(h).float() * c_out(level, self.sigma_data)
         return zhat if z is None else zhat + c_skip(level, self.sigma_data) * z
 
     def open(self, n: int = 1) -> Cache:
@@ -154,6 +154,10 @@ class Block:
 
     def _norm(self, h: Tensor, name: str) -> Tensor:
         return F.layer_norm(h, h.shape[-1:], self.weights[name])
+
+    def _read_out(self, h: Tensor) -> Tensor:
+        """F: the last hidden state projected to the embedding's space, ``[n, t, dim]``."""
+        return F.linear(self._norm(h, "out_norm"), self.weights["out"])
 
     def _read_bytes(self, x: Tensor, cache: Cache | None) -> Tensor:
         """Sum of the input tables (and, kind ``mlp``, the projected window) for every row, ``[n, t, dim]``."""

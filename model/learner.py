@@ -18,7 +18,7 @@ from blockswarm.model.config import ModelConfig, Recipe
 from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import Entry, Float32, block_layout, check_vector, embedding_layout, layer_matrices, philox
 from blockswarm.model.muon import MatrixMomentum
-from blockswarm.model.objective import block_loss, readout_log_probs
+from blockswarm.model.objective import BlockLoss, block_loss, readout_log_probs
 from blockswarm.model.partition import readout_sigma, sigma_at
 
 
@@ -109,14 +109,12 @@ class BlockLearner:
         gradient = self._gradient
         gradient.zero_()
         with torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
-            loss = block_loss(
-                self._block,
+            loss = self._loss(
                 x,
                 y,
                 torch.from_numpy(sigma).to(self.device),
                 noise,
                 torch.from_numpy(z_zero).to(self.device) if z_zero.any() else None,
-                recipe.weighting,
             )
         torch.autograd.backward(loss.weighted)
         norm = torch.linalg.vector_norm(gradient)
@@ -194,6 +192,10 @@ class BlockLearner:
             logp = readout_log_probs(self._block, tokens[:, :-1], self._readout_sigma)
             total -= float(logp.gather(2, tokens[:, 1:, None]).double().sum())
         return total / windows[:, 1:].size
+
+    def _loss(self, x: Tensor, y: Tensor, sigma: Tensor, noise: Tensor | None, z_zero: Tensor | None) -> BlockLoss:
+        """The objective on one batch; arguments as ``block_loss`` takes them."""
+        return block_loss(self._block, x, y, sigma, noise, z_zero, self.recipe.weighting)
 
     def _parts(self) -> tuple[Tensor, Tensor]:
         flat = self._block.flat

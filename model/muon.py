@@ -73,4 +73,5 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     for _ in range(ITERATIONS):
         square = x @ x.mT
         x = a * x + (b * square + c * (square @ square)) @ x
-    return (x.mT if tall else x).float()
+    whole: Tensor = x.mT if tall else x
+    return whole.float()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import replace
+from typing import Any
 
 from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, control
-from blockswarm.lab.measuring import subsets
+from blockswarm.lab.measuring import parse, subsets
 from blockswarm.lab.plan import blocks_plan
+from blockswarm.lab.results import Figures, summed
 
 SHARPNESS = (1.02, 1.05, 1.1)
 """Factors on the mean log-probability that are tried."""
@@ -25,7 +28,7 @@ def readouts(setting: Setting, seed: int) -> list[Entry]:
         "sweep_mean": "sweep-mean",
         "parallel_at_sigma_max": "level-max",
         **{f"parallel_sharpened_{s:g}": f"parallel@{s:g}" for s in SHARPNESS},
-        "parallel_ngram_mix": "parallel+ngram",
+        "ngram_mix": "parallel+ngram",
         **{f"block_{b}_alone": f"alone:{b}" for b in every},
         **{f"block_{b}_in_sweep": f"sweep:{b}" for b in every},
         **{name.replace(":", "_blocks_"): name for name in subsets(model.blocks)},
@@ -39,6 +42,25 @@ def readouts(setting: Setting, seed: int) -> list[Entry]:
         label = f"control_sharpened_{factor:g}"
         rows.append(Entry(label=label, plans=control(setting, seed), readout=f"parallel@{factor:g}", group="baselines"))
     return [*rows, *baselines(setting, seed)]
+
+
+def derived(figures: Figures, part: str) -> dict[str, Any]:
+    """The gain of the true z (nats, mean over blocks), and every subset of blocks."""
+    by_seed = figures.by_seed(part)
+    blocks = range(figures.settings["model"]["blocks"])
+    gain = {
+        seed: statistics.fmean(by_seed[f"block_{b}_alone"][seed] - by_seed[f"block_{b}_true_z"][seed] for b in blocks)
+        for seed in by_seed["parallel"]
+    }
+    named: dict[tuple[int, ...], str] = {(b,): f"block_{b}_alone" for b in blocks}
+    for name in subsets(len(blocks)):
+        _, chosen, _ = parse(name)
+        named[chosen] = name.replace(":", "_blocks_")
+    named[tuple(blocks)] = "parallel"
+    return {
+        "true_z_gain": summed(gain),
+        "parallel_subsets": [{"blocks": list(chosen), **summed(by_seed[label])} for chosen, label in named.items()],
+    }
 
 
 def leakage(setting: Setting, seed: int) -> list[Entry]:
@@ -79,6 +101,7 @@ EXPERIMENTS = (
         title="Readouts",
         question="How should one text be read from blocks that were trained apart?",
         entries=readouts,
+        derived=derived,
     ),
     Experiment(
         name="leakage",

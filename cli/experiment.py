@@ -1,0 +1,108 @@
+"""``blockswarm experiment``: measure the learning method itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from blockswarm.cli.options import PathType
+from blockswarm.cli.output import print_json
+
+
+def _seeds(value: str) -> tuple[int, ...]:
+    try:
+        seeds = tuple(dict.fromkeys(int(part) for part in value.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers such as 0,1,2") from None
+    if not seeds or min(seeds) < 0:
+        raise click.BadParameter(f"{value!r}: give at least one seed, none below 0")
+    return seeds
+
+
+@click.command()
+@click.argument("name")
+@click.option("--size", default="tiny", show_default=True, help="tiny, small or base (the paper's shapes, for a GPU).")
+@click.option("--seeds", type=_seeds, default="0,1,2", show_default=True, metavar="N,N…")
+@click.option(
+    "--data",
+    default="docs",
+    show_default=True,
+    metavar="SPEC",
+    help="docs, a file or folder, hf:<dataset>, or a folder with train.txt, valid.txt and test.txt.",
+)
+@click.option("--steps", type=click.IntRange(0), default=0, help="Optimizer steps. [default: the experiment's own]")
+@click.option(
+    "--eval-bytes", type=click.IntRange(0), default=0, help="Bytes of each held-out part to measure. [default: all]"
+)
+@click.option(
+    "--output",
+    type=PathType,
+    default=Path("results"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder for JSON, CSV, table and figure, and for what is trained (in .cache).",
+)
+@click.option("--resume", is_flag=True, help="Go on with the figures in the output folder: make only what is missing.")
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes at work.")
+@click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads of each.")
+@click.option("--device", default="cpu", show_default=True, help="torch device.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")
+def command(
+    name: str,
+    size: str,
+    seeds: tuple[int, ...],
+    data: str,
+    steps: int,
+    eval_bytes: int,
+    output: Path,
+    resume: bool,
+    jobs: int,
+    threads: int,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Run experiment NAME: train, measure over whole held-out text, and write figures with how they were made.
+
+    NAME list shows the experiments. Ctrl-C keeps every training and measurement that has ended; --resume goes on.
+
+    \b
+    Examples:
+      blockswarm experiment list
+      blockswarm experiment readouts --data wikitext-2 --jobs 2
+      blockswarm experiment sigma-range --seeds 0 --steps 50 --json
+    """
+    from blockswarm.lab.run import Run, find, summary_json
+    from blockswarm.lab.run import run as carry_out
+
+    if name == "list":
+        from blockswarm.lab.experiments import EXPERIMENTS
+
+        for experiment in EXPERIMENTS.values():
+            click.echo(f"{experiment.name:12} {experiment.question}")
+        return
+    find(name)
+    asked = Run(
+        name=name,
+        size=size,
+        seeds=seeds,
+        data=data,
+        output=output,
+        steps=steps,
+        eval_bytes=eval_bytes,
+        jobs=jobs,
+        threads=threads,
+        device=device,
+        resume=resume,
+    )
+    from blockswarm.cli.progress import TaskBars
+    from blockswarm.lab.report import write
+
+    with TaskBars() as bars:
+        figures = carry_out(asked, bars.report)
+    written = write(asked.output, figures)
+    if as_json:
+        print_json(summary_json(figures))
+        return
+    click.echo((asked.output / f"{name}.md").read_text())
+    click.echo("written: " + ", ".join(str(path) for path in written))

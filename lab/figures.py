@@ -1,0 +1,141 @@
+"""An experiment's picture: bars, or lines where its rows stand on an axis. Readable on a phone and in print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from blockswarm.lab.errors import LabError
+from blockswarm.lab.experiment import Experiment
+from blockswarm.lab.results import Figures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK = ("#1b4965", "#c1440e", "#4f772d", "#7b2d8b", "#b08900", "#2a9d8f", "#6c757d", "#9e2a2b")
+"""Line colours that stay apart in grey and for the colour-blind together with the markers."""
+MARKERS = "osD^vPX*"
+WIDTH_INCHES = 6.0
+LEVELS = {"end_to_end_full": "end-to-end, full depth", "control_ensemble": "averaged plain models", "ngram": "counts"}
+"""Baselines drawn as level lines."""
+
+
+def draw(experiment: Experiment, figures: Figures, path: Path) -> None:
+    """Write the picture as PNG.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Its title and axis.
+    figures : Figures
+        What is drawn: means over seeds of the last part measured (test, where there is one), with one standard
+        deviation to each side.
+    path : Path
+        The PNG file.
+
+    Raises
+    ------
+    LabError
+        If matplotlib is not installed, or the file cannot be written.
+    """
+    try:
+        import matplotlib
+
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise LabError(f"figures need matplotlib ({error}): pip install 'blockswarm[experiments]'") from error
+    part = figures.settings["parts"][-1]
+    lines = bool(figures.curves or experiment.axis)
+    rows = len(figures.summary(part))
+    pyplot.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    figure, axes = pyplot.subplots(figsize=(WIDTH_INCHES, 4.0 if lines else 0.24 * rows + 1.0), dpi=160)
+    try:
+        if figures.curves:
+            _curves(axes, figures)
+        elif experiment.axis:
+            _lines(axes, figures, part, experiment.axis)
+        else:
+            _bars(axes, figures, part)
+        if lines:
+            _levels(axes, figures, part)
+            axes.legend(fontsize=7, frameon=False)
+        axes.set_title(f"{experiment.title}\n{_frame(figures, part)}", fontsize=8, loc="left")
+        figure.tight_layout()
+        figure.savefig(path, metadata={"Software": None})
+    except OSError as error:
+        raise LabError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        pyplot.close(figure)
+
+
+def _frame(figures: Figures, part: str) -> str:
+    settings = figures.settings
+    return (
+        f"{settings['size']}, {settings['steps']} steps, seeds {', '.join(map(str, settings['seeds']))}, "
+        f"{settings['data']} {part}"
+    )
+
+
+def _bars(axes: Axes, figures: Figures, part: str) -> None:
+    summary = figures.summary(part)
+    groups = {row.label: row.group for row in figures.rows}
+    colours = {group: INK[i % len(INK)] for i, group in enumerate(dict.fromkeys(groups.values()))}
+    labels = list(summary)
+    means = [summary[label]["mean"] for label in labels]
+    places = range(len(labels), 0, -1)
+    axes.barh(
+        places,
+        means,
+        xerr=[summary[label]["std"] for label in labels],
+        color=[colours[groups[label]] for label in labels],
+        height=0.7,
+        error_kw={"elinewidth": 0.8},
+    )
+    axes.set_yticks(places, labels, fontsize=6.5)
+    # Bars that all begin at zero would hide every difference; the axis says where it begins.
+    low, high = min(means), max(means)
+    axes.set_xlim(max(0.0, low - 0.25 * (high - low) - 0.01), high + 0.15 * (high - low) + 0.01)
+    for place, mean in zip(places, means, strict=True):
+        axes.text(mean, place, f" {mean:.3f}", va="center", fontsize=6)
+    axes.set_xlabel("nats per byte (axis does not begin at 0)")
+
+
+def _lines(axes: Axes, figures: Figures, part: str, axis: str) -> None:
+    summary = figures.summary(part)
+    series: dict[str, dict[float, str]] = {}
+    for row in figures.rows:
+        if row.x is not None and row.part == part:
+            series.setdefault(row.group, {})[row.x] = row.label
+    for number, (group, points) in enumerate(series.items()):
+        xs = sorted(points)
+        axes.errorbar(
+            xs,
+            [summary[points[x]]["mean"] for x in xs],
+            yerr=[summary[points[x]]["std"] for x in xs],
+            color=INK[number % len(INK)],
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=4,
+            linewidth=1.2,
+            label=group,
+        )
+    values = [x for points in series.values() for x in points]
+    if values and max(values) / max(1e-9, min(values)) >= 4:
+        axes.set_xscale("log", base=2)
+    axes.set_xlabel(axis)
+    axes.set_ylabel("nats per byte")
+
+
+def _curves(axes: Axes, figures: Figures) -> None:
+    for number, (label, curve) in enumerate(figures.curves.items()):
+        axes.plot(*zip(*curve, strict=True), color=INK[number % len(INK)], linewidth=1.2, label=label)
+    axes.set_xlabel("steps of each worker")
+    axes.set_ylabel("nats per byte, validation, parallel readout")
+
+
+def _levels(axes: Axes, figures: Figures, part: str) -> None:
+    summary = figures.summary(part)
+    for number, (label, name) in enumerate(LEVELS.items()):
+        if label in summary:
+            style = ("-.", "--", ":")[number]
+            axes.axhline(summary[label]["mean"], color="#555555", linestyle=style, linewidth=0.9, label=name)

@@ -1,0 +1,192 @@
+"""An experiment's figures: filled row by row, summed up over seeds, written as JSON, CSV, Markdown and PNG."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import platform
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from blockswarm.files import write_atomically
+from blockswarm.lab.errors import LabError
+
+FORMAT = "blockswarm-experiment-1"
+REFERENCE = "end_to_end_full"
+"""The row every other one is compared with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One readout for one seed over one part of the text."""
+
+    label: str
+    group: str
+    seed: int
+    part: str
+    nats_per_byte: float
+    bits_per_byte: float
+    ci95: float | None
+    """Half width of the 95 % interval over the text, nats per byte."""
+    bytes: int
+    tokens: int
+    """Bytes each of its models or blocks was trained on."""
+    seconds: float
+    """Wall seconds of training, all of its models and blocks one after another."""
+    bytes_sent: int
+    x: float | None = None
+    facts: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """All rows of an experiment and the frame they were made in."""
+
+    experiment: str
+    settings: dict[str, Any]
+    """Whatever changes a figure: size, steps, seeds, data, recipes."""
+    rows: list[Row]
+    curves: dict[str, list[tuple[int, float]]]
+    """Label to (steps, cross-entropy) where a training was watched, first seed."""
+    machine: dict[str, Any]
+
+    def by_seed(self, part: str) -> dict[str, dict[int, float]]:
+        """Label to seed to nats per byte."""
+        found: dict[str, dict[int, float]] = {}
+        for row in self.rows:
+            if row.part == part:
+                found.setdefault(row.label, {})[row.seed] = row.nats_per_byte
+        return found
+
+    def summary(self, part: str) -> dict[str, dict[str, Any]]:
+        """Label to mean, standard deviation over seeds, and seeds, nats per byte."""
+        return {label: summed(values) for label, values in self.by_seed(part).items()}
+
+    def gaps(self, part: str) -> dict[str, tuple[float, float]]:
+        """Label to mean and standard deviation over seeds of the difference to end-to-end training of full depth."""
+        by_seed = self.by_seed(part)
+        reference = by_seed.get(REFERENCE, {})
+        gaps = {}
+        for label, values in by_seed.items():
+            differences = [value - reference[seed] for seed, value in values.items() if seed in reference]
+            if differences:
+                gaps[label] = (statistics.fmean(differences), _spread(differences))
+        return gaps
+
+
+def summed(values: dict[int, float]) -> dict[str, Any]:
+    """Mean, standard deviation (0 for a single one) and the seeds of values by seed."""
+    return {"mean": statistics.fmean(values.values()), "std": _spread(values.values()), "seeds": sorted(values)}
+
+
+def _spread(values: Iterable[float]) -> float:
+    values = list(values)
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def machine(threads: int, jobs: int, device: str) -> dict[str, Any]:
+    """What the figures were made on."""
+    import torch
+
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    gpu = torch.cuda.get_device_name() if device.startswith("cuda") and torch.cuda.is_available() else None
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "gpu": gpu,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "threads_per_job": threads,
+        "jobs": jobs,
+    }
+
+
+def save(folder: Path, figures: Figures) -> Path:
+    """Write ``<experiment>.json`` and ``.csv`` into ``folder``; the JSON file's path."""
+    stem = folder / figures.experiment
+    content = {
+        "format": FORMAT,
+        "experiment": figures.experiment,
+        "settings": figures.settings,
+        "machine": figures.machine,
+        "rows": [{key: value for key, value in vars(row).items() if value is not None} for row in figures.rows],
+        "curves": figures.curves,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = stem.with_suffix(".json")
+        write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        write_atomically(stem.with_suffix(".csv"), _csv(figures.rows).encode())
+    except OSError as error:
+        raise LabError(f"{stem}: cannot be written: {error.strerror or error}") from error
+    return path
+
+
+def load(path: Path) -> Figures:
+    """Read what ``save`` wrote.
+
+    Raises
+    ------
+    LabError
+        If the file cannot be read, is not an experiment's, or is damaged.
+    """
+    try:
+        content = json.loads(path.read_text())
+        if content.get("format") != FORMAT:
+            raise LabError(f"{path}: is not an experiment's figures of this version; give another --output")
+        rows = [Row(**{"ci95": None, **row}) for row in content["rows"]]
+        if not all(math.isfinite(row.nats_per_byte) for row in rows):
+            raise ValueError("a figure is not finite")
+        return Figures(
+            experiment=content["experiment"],
+            settings=content["settings"],
+            rows=rows,
+            curves={label: [(int(s), float(v)) for s, v in curve] for label, curve in content["curves"].items()},
+            machine=content["machine"],
+        )
+    except OSError as error:
+        raise LabError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise LabError(f"{path}: damaged or half-written ({error}); remove it or give another --output") from error
+
+
+def _csv(rows: list[Row]) -> str:
+    out = io.StringIO()
+    columns = [name for name in Row.__dataclass_fields__ if name != "facts"]
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(vars(row) for row in rows)
+    return out.getvalue()
+
+
+def table(figures: Figures, part: str) -> str:
+    """The rows as a Markdown table, one for each label, with the gap to end-to-end training of full depth."""
+    summary, gaps = figures.summary(part), figures.gaps(part)
+    first = {row.label: row for row in reversed(figures.rows) if row.part == part}
+    lines = [
+        "| | nats/byte | bits/byte | to end-to-end | 95 % over text | tokens | train s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    group = None
+    for label, found in summary.items():
+        row = first[label]
+        if row.group != group:
+            group = row.group
+            lines.append(f"| **{group}** | | | | | | |")
+        gap = f"{gaps[label][0]:+.4f} ± {gaps[label][1]:.4f}" if label in gaps and label != REFERENCE else ""
+        interval = f"± {row.ci95:.3f}" if row.ci95 is not None else ""
+        lines.append(
+            f"| {label} | {found['mean']:.4f} ± {found['std']:.4f} | {found['mean'] / math.log(2):.4f} | {gap} "
+            f"| {interval} | {row.tokens:,} | {row.seconds:.0f} |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,180 @@
+"""Running an experiment from beginning to end: what is there is kept, what is missing is made, figures are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from blockswarm.lab.bench import Bench, Source, Step, Want
+from blockswarm.lab.errors import LabError
+from blockswarm.lab.experiment import Entry, Experiment, Setting
+from blockswarm.lab.experiments import EXPERIMENTS
+from blockswarm.lab.results import Figures, Row, load, machine, save
+from blockswarm.lab.store import Store
+from blockswarm.model.config import RECIPES, SIZES
+
+CACHE = ".cache"
+"""Folder within the output folder for trainings and measurements."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """How an experiment is run."""
+
+    name: str
+    size: str = "tiny"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    data: str = "docs"
+    output: Path = Path("results")
+    steps: int = 0
+    """Optimiser steps; 0 = the experiment's own number."""
+    eval_bytes: int = 0
+    """Bytes of each part that are measured; 0 = all."""
+    jobs: int = 1
+    threads: int = 1
+    device: str = "cpu"
+    resume: bool = False
+    """Whether figures of the same settings that are there already may be continued."""
+
+
+def find(name: str) -> Experiment:
+    """The experiment called ``name``.
+
+    Raises
+    ------
+    LabError
+        If there is none; lists them.
+    """
+    if name not in EXPERIMENTS:
+        raise LabError(f"no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]
+
+
+def run(asked: Run, report: Callable[[Step], None] | None = None) -> Figures:
+    """Carry out an experiment.
+
+    Parameters
+    ----------
+    asked : Run
+        What and how.
+    report : callable, optional
+        Gets progress.
+
+    Returns
+    -------
+    Figures
+        Written to ``<output>/<name>.json`` and ``.csv`` as well.
+
+    Raises
+    ------
+    LabError
+        If the output folder holds figures of other settings, or of these and ``resume`` was not asked for.
+    """
+    experiment = find(asked.name)
+    setting = _setting(asked, experiment)
+    source = Source(data=asked.data, context=setting.model.context, eval_bytes=asked.eval_bytes)
+    store = Store(asked.output / CACHE)
+    bench = Bench(source, store, jobs=asked.jobs, threads=asked.threads, device=asked.device, report=report)
+    settings = {
+        "size": asked.size,
+        "steps": setting.steps,
+        "seeds": list(asked.seeds),
+        "data": bench.text.name,
+        "data_sha256": bench.text.corpus.digest.hex(),
+        "parts": _parts(bench),
+        "eval_bytes": asked.eval_bytes,
+        "model": setting.model.to_mapping(),
+        "recipe": setting.recipe.to_mapping(),
+        "paper": setting.paper.to_mapping(),
+    }
+    _check_output(asked, settings)
+    entries = [(seed, entry) for seed in asked.seeds for entry in experiment.entries(setting, seed)]
+    wants = [want for part in _parts(bench) for want in _wants(entries, part)]
+    bench.provide(wants)
+    rows = [row for part in _parts(bench) for seed, entry in entries if (row := _row(bench, entry, seed, part))]
+    figures = Figures(
+        experiment=asked.name,
+        settings=settings,
+        rows=rows,
+        curves=_curves(bench, entries, asked.seeds[0]),
+        machine=machine(asked.threads, asked.jobs, asked.device),
+    )
+    save(asked.output, figures)
+    return figures
+
+
+def _setting(asked: Run, experiment: Experiment) -> Setting:
+    if asked.size not in SIZES:
+        raise LabError(f"no size {asked.size!r}; there are {', '.join(SIZES)}")
+    return Setting(
+        model=SIZES[asked.size],
+        recipe=RECIPES["default"],
+        paper=RECIPES["paper"],
+        steps=asked.steps or experiment.steps,
+    )
+
+
+def _check_output(asked: Run, settings: dict[str, object]) -> None:
+    path = asked.output / f"{asked.name}.json"
+    if not path.exists():
+        return
+    if not asked.resume:
+        raise LabError(f"{path}: is there already; --resume makes what is missing, --output FOLDER starts elsewhere")
+    kept = load(path).settings
+    differing = [key for key, value in settings.items() if key not in ("seeds",) and kept.get(key) != value]
+    if differing:
+        raise LabError(f"{path}: holds figures of other settings ({', '.join(differing)}); give another --output")
+
+
+def _parts(bench: Bench) -> list[str]:
+    return ["valid", "test"] if bench.text.has_test else ["valid"]
+
+
+def _wants(entries: Sequence[tuple[int, Entry]], part: str) -> list[Want]:
+    return [Want(plans=entry.plans, readouts=(entry.readout,), part=part) for _, entry in entries]
+
+
+def _row(bench: Bench, entry: Entry, seed: int, part: str) -> Row | None:
+    score = bench.score(Want(plans=entry.plans, readouts=(entry.readout,), part=part)).get(entry.readout)
+    if score is None:
+        return None
+    trainings = [bench.training(plan) for plan in entry.plans]
+    return Row(
+        label=entry.label,
+        group=entry.group,
+        seed=seed,
+        part=part,
+        nats_per_byte=score.whole.nats_per_byte,
+        bits_per_byte=score.whole.bits_per_byte,
+        ci95=score.whole.ci95,
+        bytes=score.whole.bytes,
+        tokens=max((plan.tokens for plan in entry.plans), default=len(bench.text.corpus.train)),
+        seconds=round(sum(training.seconds for training in trainings), 1),
+        bytes_sent=sum(training.bytes_sent for training in trainings),
+        x=entry.x,
+        facts=dict(entry.facts) or None,
+    )
+
+
+def _curves(bench: Bench, entries: Sequence[tuple[int, Entry]], seed: int) -> dict[str, list[tuple[int, float]]]:
+    curves = {}
+    for number, entry in entries:
+        watched = [bench.training(plan).watched for plan in entry.plans if plan.watch]
+        if number == seed and watched:
+            curves[entry.label] = watched[0]
+    return curves
+
+
+def summary_json(figures: Figures) -> dict[str, Any]:
+    """What ``--json`` prints: every label's mean, deviation and seeds over the last part measured."""
+    part = figures.settings["parts"][-1]
+    summary: dict[str, Any] = figures.summary(part)
+    return {
+        "experiment": figures.experiment,
+        **{key: figures.settings[key] for key in ("size", "steps", "seeds", "data")},
+        "part": part,
+        **summary,
+        **EXPERIMENTS[figures.experiment].derived(figures, part),
+    }
