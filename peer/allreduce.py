@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
-from blockswarm.swarm.codec import Compression, decode, encode
+from blockswarm.swarm.codec import CodecError, Compression, decode, encode
 from blockswarm.swarm.policy.acceptance import PartReport, decide
 from blockswarm.swarm.statements import Decision
 
@@ -28,6 +29,17 @@ def squared_norm(values: npt.NDArray[np.float32]) -> float:
     """Squared Euclidean norm; not finite when any value is not, or when they are too large to be an update."""
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.dot(values, values))
+
+
+def open_part(
+    data: bytes | bytearray | memoryview, count: int, compression: Compression
+) -> tuple[npt.NDArray[np.float32], float]:
+    """A part as everyone decodes it, and its squared norm; NaN as the norm of bytes that mean no finite values."""
+    try:
+        values = decode(data, count, compression)
+    except CodecError:
+        return np.empty(0, dtype=np.float32), math.nan
+    return values, squared_norm(values)
 
 
 async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
@@ -73,8 +85,7 @@ async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
 
 def _pack(values: npt.NDArray[np.float32], compression: Compression) -> tuple[bytes, npt.NDArray[np.float32], float]:
     data = encode(values, compression)
-    decoded = decode(data, compression)
-    return data, decoded, squared_norm(decoded)
+    return data, *open_part(data, len(values), compression)
 
 
 def report_shares(exchange: Exchange) -> None:
