@@ -75,6 +75,7 @@ async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
                     },
                     until=times.scatter_end,
                     blob=data,
+                    values=end - begin,
                 )
             )
     if book.own_part in book.reducers():
@@ -181,9 +182,11 @@ async def gather(exchange: Exchange) -> None:
     if book.own_part in decision.parts:
         begin, end = book.own_bounds
         size = 4 * (end - begin) * len(decision.weights)
-        data, digest = await off_loop(
+        data, digest, lost = await off_loop(
             size, reduce_part, book.share_values, decision.weights, exchange.manifest.averaging.compression
         )
+        if exchange.own_id in decision.weights:
+            exchange.owed = lost * np.float32(sum(decision.weights.values()) / decision.weights[exchange.own_id])
         book.add_result(book.own_part, data, digest)
         body = {
             "subject": book.subject,
@@ -192,22 +195,22 @@ async def gather(exchange: Exchange) -> None:
             "part": book.own_part,
             "decision": decision.statement.raw,
         }
-        exchange.broadcast(members.members, "round.result", body, until=times.gather_end, blob=data)
+        exchange.broadcast(members.members, "round.result", body, until=times.gather_end, blob=data, values=end - begin)
         await asyncio.sleep(0)
     await book.wait(lambda: book.all_results_in or book.outcome is not None, exchange.left(times.gather_end))
 
 
 def reduce_part(
     shares: dict[str, npt.NDArray[np.float32]], weights: dict[str, float], compression: Compression
-) -> tuple[bytes, bytes]:
+) -> tuple[bytes, bytes, npt.NDArray[np.float32]]:
     """Weighted mean of the accepted senders' parts, summed in list order in float32.
 
     The order, the separate multiply and add, and float32 throughout make the result the same on every machine.
 
     Returns
     -------
-    (bytes, bytes)
-        The encoded mean and its SHA-256.
+    (bytes, bytes, ndarray of float32)
+        The encoded mean, its SHA-256, and what encoding lost of it: mean minus decoded.
     """
     total = np.float32(sum(weights.values()))
     mean: npt.NDArray[np.float32] | None = None
@@ -217,4 +220,4 @@ def reduce_part(
     if mean is None:
         raise ValueError("a part without accepted senders cannot be reduced")
     data = encode(mean, compression)
-    return data, hashlib.sha256(data).digest()
+    return data, hashlib.sha256(data).digest(), mean - decode(data, len(mean), compression)

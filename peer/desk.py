@@ -18,7 +18,7 @@ from blockswarm.peer.exchange import off_loop
 from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
 from blockswarm.peer.serving import Registrar
 from blockswarm.peer.states import State
-from blockswarm.swarm.codec import encoded_size
+from blockswarm.swarm.codec import encoded_size, norm_growth
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, Optional, flag, integer, listed, number, octets, peer_id, text
 from blockswarm.swarm.manifest import Manifest
@@ -141,7 +141,10 @@ class Desk:
         key = (subject, number)
         if key not in self._books:
             values = self._manifest.parameters(subject)
-            self._books[key] = RoundBook(subject=subject, round=number, own_id=self._own_id, values=values)
+            growth = norm_growth(self._manifest.averaging.compression)
+            self._books[key] = RoundBook(
+                subject=subject, round=number, own_id=self._own_id, values=values, growth=growth
+            )
         return self._books[key]
 
     def _open(self, request: Request, form: Body) -> tuple[dict[str, Any], RoundBook]:

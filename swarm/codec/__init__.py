@@ -14,6 +14,7 @@ from blockswarm.swarm.codec.registry import (
     encode,
     encoded_size,
     group_size,
+    norm_growth,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "encode",
     "encoded_size",
     "group_size",
+    "norm_growth",
 ]

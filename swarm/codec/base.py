@@ -33,10 +33,13 @@ class Codec(ABC):
     group : int
         Values that are encoded together. A vector that is cut at multiples of it encodes piece by piece to the same
         bytes.
+    growth : float
+        The squared norm of what is decoded is at most this many times that of what was encoded.
     """
 
     name: str
     group: int
+    growth: float = 1.01
 
     @abstractmethod
     def size(self, count: int) -> int:

@@ -72,6 +72,7 @@ class Int4Codec(GroupedCodec):
 
     name = "int4"
     group = GROUP
+    growth = 1.6  # 8 steps once and 63 times half a step, each becoming a whole one: 127 / 79.75, and the scale's error
 
     def row_size(self, values: int) -> int:
         return 2 + (values + 1) // 2

@@ -55,6 +55,11 @@ def group_size(name: str) -> int:
     return _codec(name).group
 
 
+def norm_growth(name: str) -> float:
+    """How many times longer (in squared norm) a vector of normal float16 values can be after encoding, at most."""
+    return _codec(name).growth
+
+
 def encoded_size(count: int, name: str) -> int:
     """Bytes that ``count`` values take, exactly; known before a byte is made or read."""
     return _codec(name).size(count)

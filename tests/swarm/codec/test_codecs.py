@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blockswarm.swarm.codec import NAMES, PRODUCTION, CodecError, decode, encode, encoded_size, group_size
+from blockswarm.swarm.codec import NAMES, PRODUCTION, CodecError, decode, encode, encoded_size, group_size, norm_growth
 
 EVERYWHERE_THE_SAME = [name for name in NAMES if name != "experimental-dct"]
 BLOCKWISE = ["int8", "int4"]
@@ -111,6 +111,23 @@ def test_groups_far_apart_in_size_are_encoded_alike(name: str, size: float):
     both = np.concatenate([values, values * np.float32(size)])
     decoded = decode(encode(both, name), 128, name)
     np.testing.assert_allclose(decoded[64:] / np.float32(size), decoded[:64], atol=0.01)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=100, deadline=None)
+@given(values=st.lists(st.floats(0.015625, 8000, width=32), min_size=1, max_size=130))
+def test_encoding_makes_no_vector_longer_than_its_bound(name: str, values: list[float]):
+    """Receivers refuse a mean that is longer than its terms by more than this."""
+    vector = np.array(values, dtype=np.float32)
+    decoded = decode(encode(vector, name), len(vector), name)
+    assert np.dot(decoded, decoded) <= norm_growth(name) * np.dot(vector, vector)
+
+
+def test_the_bound_of_int4_is_nearly_reached():
+    vector = np.full(64, 0.5001, dtype=np.float32)
+    vector[0] = 8.0
+    decoded = decode(encode(vector, "int4"), 64, "int4")
+    assert np.dot(decoded, decoded) > 0.99 * norm_growth("int4") * np.dot(vector, vector)
 
 
 @pytest.mark.parametrize("name", ["fp16", *BLOCKWISE])
