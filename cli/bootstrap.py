@@ -89,6 +89,7 @@ def ensure_manifest(path: Path, size: str | None, options: dict[str, Any]) -> No
             "data": found.data.name,
             "round_seconds": found.rounds.seconds,
             "seed": found.seed,
+            "compression": found.averaging.compression,
         }
         # Only what was asked for counts; a default is no wish.
         different = ["--init"] if SIZES.get(size) != found.model else []

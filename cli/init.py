@@ -23,6 +23,9 @@ ROUND_SECONDS = {"tiny": 10.0, "small": 30.0, "base": 120.0}
 def manifest_options(function: Function) -> Function:
     """What a new manifest can be given; `bootstrap --init` takes the same."""
     for option in (
+        click.option(
+            "--compression", metavar="NAME", help="Encoding of updates: none, fp16, int8 or int4. [default: fp16]"
+        ),
         click.option("--seed", type=int, help="Seed of the initial parameters. [default: 0]"),
         click.option(
             "--round-seconds", type=float, metavar="S", help="Length of a round. [default: 10 tiny, 30 small, 120 base]"

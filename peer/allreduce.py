@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
-from blockswarm.swarm.codec import Compression, decode, encode
+from blockswarm.swarm.codec import CodecError, Compression, decode, encode
 from blockswarm.swarm.policy.acceptance import PartReport, decide
 from blockswarm.swarm.statements import Decision
 
@@ -28,6 +29,17 @@ def squared_norm(values: npt.NDArray[np.float32]) -> float:
     """Squared Euclidean norm; not finite when any value is not, or when they are too large to be an update."""
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.dot(values, values))
+
+
+def open_part(
+    data: bytes | bytearray | memoryview, count: int, compression: Compression
+) -> tuple[npt.NDArray[np.float32], float]:
+    """A part as everyone decodes it, and its squared norm; NaN as the norm of bytes that mean no finite values."""
+    try:
+        values = decode(data, count, compression)
+    except CodecError:
+        return np.empty(0, dtype=np.float32), math.nan
+    return values, squared_norm(values)
 
 
 async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
@@ -63,6 +75,7 @@ async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
                     },
                     until=times.scatter_end,
                     blob=data,
+                    values=end - begin,
                 )
             )
     if book.own_part in book.reducers():
@@ -73,8 +86,7 @@ async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
 
 def _pack(values: npt.NDArray[np.float32], compression: Compression) -> tuple[bytes, npt.NDArray[np.float32], float]:
     data = encode(values, compression)
-    decoded = decode(data, compression)
-    return data, decoded, squared_norm(decoded)
+    return data, *open_part(data, len(values), compression)
 
 
 def report_shares(exchange: Exchange) -> None:
@@ -170,9 +182,11 @@ async def gather(exchange: Exchange) -> None:
     if book.own_part in decision.parts:
         begin, end = book.own_bounds
         size = 4 * (end - begin) * len(decision.weights)
-        data, digest = await off_loop(
+        data, digest, lost = await off_loop(
             size, reduce_part, book.share_values, decision.weights, exchange.manifest.averaging.compression
         )
+        if exchange.own_id in decision.weights:
+            exchange.owed = lost * np.float32(sum(decision.weights.values()) / decision.weights[exchange.own_id])
         book.add_result(book.own_part, data, digest)
         body = {
             "subject": book.subject,
@@ -181,22 +195,22 @@ async def gather(exchange: Exchange) -> None:
             "part": book.own_part,
             "decision": decision.statement.raw,
         }
-        exchange.broadcast(members.members, "round.result", body, until=times.gather_end, blob=data)
+        exchange.broadcast(members.members, "round.result", body, until=times.gather_end, blob=data, values=end - begin)
         await asyncio.sleep(0)
     await book.wait(lambda: book.all_results_in or book.outcome is not None, exchange.left(times.gather_end))
 
 
 def reduce_part(
     shares: dict[str, npt.NDArray[np.float32]], weights: dict[str, float], compression: Compression
-) -> tuple[bytes, bytes]:
+) -> tuple[bytes, bytes, npt.NDArray[np.float32]]:
     """Weighted mean of the accepted senders' parts, summed in list order in float32.
 
     The order, the separate multiply and add, and float32 throughout make the result the same on every machine.
 
     Returns
     -------
-    (bytes, bytes)
-        The encoded mean and its SHA-256.
+    (bytes, bytes, ndarray of float32)
+        The encoded mean, its SHA-256, and what encoding lost of it: mean minus decoded.
     """
     total = np.float32(sum(weights.values()))
     mean: npt.NDArray[np.float32] | None = None
@@ -206,4 +220,4 @@ def reduce_part(
     if mean is None:
         raise ValueError("a part without accepted senders cannot be reduced")
     data = encode(mean, compression)
-    return data, hashlib.sha256(data).digest()
+    return data, hashlib.sha256(data).digest(), mean - decode(data, len(mean), compression)

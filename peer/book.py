@@ -21,7 +21,7 @@ from blockswarm.swarm.policy.grouping import part_bounds
 from blockswarm.swarm.statements import Certificate, Decision, MemberList, Outcome, Vote
 
 MEAN_MARGIN = 1.05
-"""On squared norms: what rounding to the wire's encoding can add to a mean."""
+"""On squared norms: what rounding can add to a mean, beside what the wire's encoding can."""
 
 MAX_PRESENT = 1024
 """Peers that are heard in one round; the list takes at most the manifest's group size of them."""
@@ -53,6 +53,8 @@ class RoundBook:
     own_id: str
     values: int
     """Length of the subject's vector."""
+    growth: float = 1.0
+    """How many times longer, in squared norm, the wire's encoding can make a vector (`norm_growth`)."""
 
     present: dict[str, Presence] = field(default_factory=dict)
     heard: set[str] = field(default_factory=set)
@@ -286,7 +288,7 @@ class RoundBook:
             problem = "sent a mean that is not finite"
         elif report is not None and decision is not None:
             longest = max((report[sender].norm2 for sender in decision.weights if sender in report), default=0.0)
-            if norm2 > MEAN_MARGIN * longest:
+            if norm2 > MEAN_MARGIN * self.growth * longest:
                 problem = f"sent a mean of norm {norm2**0.5:.3g}, longer than any update in it ({longest**0.5:.3g})"
         if problem:
             self.bad_means[reducer] = problem

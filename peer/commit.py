@@ -8,11 +8,11 @@ import hashlib
 
 import numpy as np
 
-from blockswarm.peer.allreduce import squared_norm
+from blockswarm.peer.allreduce import open_part
 from blockswarm.peer.book import EntryRefused, RoundBook
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
 from blockswarm.peer.states import State
-from blockswarm.swarm.codec import decode, encoded_size
+from blockswarm.swarm.codec import encoded_size
 from blockswarm.swarm.policy.acceptance import quorum
 from blockswarm.swarm.statements import Certificate, Outcome, StatementError, Vote
 
@@ -195,8 +195,8 @@ def apply_outcome(exchange: Exchange, outcome: Outcome) -> State:
     values = exchange.parent.values.copy()
     for part in outcome.parts:
         begin, end = book.bounds[part]
-        mean = decode(book.results[part], exchange.manifest.averaging.compression)
-        book.check_mean(part, squared_norm(mean))
+        mean, norm2 = open_part(book.results[part], end - begin, exchange.manifest.averaging.compression)
+        book.check_mean(part, norm2)
         values[begin:end] += mean
     if not np.isfinite(values).all():
         raise RoundFailed("the average is not finite")

@@ -12,13 +12,13 @@ from typing import Any
 from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcRefused
 from blockswarm.dht.rpc import Reply, Request
-from blockswarm.peer.allreduce import squared_norm
+from blockswarm.peer.allreduce import open_part
 from blockswarm.peer.book import EntryRefused, Presence, RoundBook
 from blockswarm.peer.exchange import off_loop
 from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
 from blockswarm.peer.serving import Registrar
 from blockswarm.peer.states import State
-from blockswarm.swarm.codec import decode, encoded_size
+from blockswarm.swarm.codec import encoded_size, norm_growth
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, Optional, flag, integer, listed, number, octets, peer_id, text
 from blockswarm.swarm.manifest import Manifest
@@ -141,7 +141,10 @@ class Desk:
         key = (subject, number)
         if key not in self._books:
             values = self._manifest.parameters(subject)
-            self._books[key] = RoundBook(subject=subject, round=number, own_id=self._own_id, values=values)
+            growth = norm_growth(self._manifest.averaging.compression)
+            self._books[key] = RoundBook(
+                subject=subject, round=number, own_id=self._own_id, values=values, growth=growth
+            )
         return self._books[key]
 
     def _open(self, request: Request, form: Body) -> tuple[dict[str, Any], RoundBook]:
@@ -214,10 +217,11 @@ class Desk:
 
     async def _part(self, request: Request) -> Reply:
         _, book = self._open(request, PART)
-        size = len(request.blob)
-        book.bytes_received += size
-        values = await off_loop(size, decode, request.blob, self._manifest.averaging.compression)
-        norm2 = await off_loop(size, squared_norm, values)
+        book.bytes_received += len(request.blob)
+        begin, end = book.own_bounds
+        values, norm2 = await off_loop(
+            4 * (end - begin), open_part, request.blob, end - begin, self._manifest.averaging.compression
+        )
         if self._clock.now() > self.times(book.round).scatter_end:
             book.refuse_share(request.peer_id, "late")
             raise RpcRefused("late", f"the scatter of round {book.round} is over")
@@ -260,8 +264,8 @@ class Desk:
         data = bytes(request.blob)
         book.bytes_received += len(data)
         digest = await off_loop(len(data), lambda: hashlib.sha256(data).digest())
-        values = await off_loop(len(data), decode, data, self._manifest.averaging.compression)
-        norm2 = await off_loop(len(data), squared_norm, values)
+        begin, end = book.bounds[body["part"]]
+        _, norm2 = await off_loop(4 * (end - begin), open_part, data, end - begin, self._manifest.averaging.compression)
         self._enter(lambda: book.check_mean(body["part"], norm2))
         book.add_result(body["part"], data, digest)
         return Reply({})

@@ -66,6 +66,8 @@ class Exchange:
     replicas: tuple[str, ...]
     """Replicas on record, without ourselves."""
     reachable: bool = True
+    owed: npt.NDArray[np.float32] | None = None
+    """What encoding lost of the mean that we reduced, in units of our own update: ours to bring in again."""
     on_phase: Callable[[str], None] = lambda _: None
     """Told the name of each phase as it begins."""
 
@@ -76,6 +78,8 @@ class Exchange:
     problems: dict[str, str] = field(default_factory=dict)
     """Peer → what went wrong when we called it, the last word."""
     bytes_sent: int = 0
+    bytes_saved: int = 0
+    """Bytes that were not sent because values travel encoded, against float32."""
     bytes_received: int = 0
     phase_ms: dict[str, float] = field(default_factory=dict)
     sends: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -95,9 +99,20 @@ class Exchange:
             raise RoundFailed(f"{what} came {self.clock.now() - until:.1f} s after its deadline")
 
     async def call(
-        self, peer_id: str, method: str, body: Mapping[str, Any], *, until: float, blob: bytes = b"", max_blob: int = 0
+        self,
+        peer_id: str,
+        method: str,
+        body: Mapping[str, Any],
+        *,
+        until: float,
+        blob: bytes = b"",
+        values: int = 0,
+        max_blob: int = 0,
     ) -> Reply | None:
-        """Call a peer, bounded by ``until``; a failure is written down and gives ``None``."""
+        """Call a peer, bounded by ``until``; a failure is written down and gives ``None``.
+
+        ``values`` is the number of values that ``blob`` encodes.
+        """
         seconds = self.left(until)
         if seconds <= 0:
             return None
@@ -111,6 +126,7 @@ class Exchange:
             self.problems[peer_id] = f"{method}: no answer in {seconds:.1f} s"
             return None
         self.bytes_sent += len(blob)
+        self.bytes_saved += 4 * values - len(blob)
         self.bytes_received += len(reply.blob)
         return reply
 
@@ -122,11 +138,18 @@ class Exchange:
         return task
 
     def broadcast(
-        self, peers: Iterable[str], method: str, body: Mapping[str, Any], *, until: float, blob: bytes = b""
+        self,
+        peers: Iterable[str],
+        method: str,
+        body: Mapping[str, Any],
+        *,
+        until: float,
+        blob: bytes = b"",
+        values: int = 0,
     ) -> list[asyncio.Task[Reply | None]]:
         """Send the same message to several peers at once, without waiting."""
         return [
-            self.send(self.call(peer_id, method, body, until=until, blob=blob))
+            self.send(self.call(peer_id, method, body, until=until, blob=blob, values=values))
             for peer_id in peers
             if peer_id != self.own_id
         ]

@@ -40,6 +40,7 @@ def round_event(
         "heldout_ce": heldout_ce,
         "samples_per_s": snapshot.trained / snapshot.seconds,
         "bytes_sent": result.bytes_sent,
+        "bytes_saved": result.bytes_saved,
         "bytes_received": result.bytes_received,
         "phases_ms": result.phases_ms,
         "problems": result.problems,

@@ -38,10 +38,15 @@ class RoundResult:
     failure: str
     """Why the round did not commit; empty when it did."""
     sent: npt.NDArray[np.float32] | None
-    """What the new state or the candidate contains of our update, zero in parts left out; ``None`` if not accepted."""
+    """What the new state or the candidate contains of our update, zero in parts left out; ``None`` if not accepted.
+
+    Where we reduced, what the encoding lost of everybody's mean is taken off it too, so that it comes back as ours.
+    """
     ahead: list[Head]
     problems: dict[str, str]
     bytes_sent: int
+    bytes_saved: int
+    """Bytes that encoding saved against sending float32."""
     bytes_received: int
     phases_ms: dict[str, float] = field(default_factory=dict)
 
@@ -103,6 +108,8 @@ def _result(
         for part in outcome.parts:
             begin, end = book.bounds[part]
             sent[begin:end] = own_parts[part]
+            if part == book.own_part and exchange.owed is not None:
+                sent[begin:end] -= exchange.owed
     rejected = dict(decision.rejected) if decision else {}
     for peer_id, report in book.shares.items():
         if report.problem and peer_id not in accepted:
@@ -123,6 +130,7 @@ def _result(
         ahead=list(exchange.ahead),
         problems=dict(exchange.problems),
         bytes_sent=exchange.bytes_sent,
+        bytes_saved=exchange.bytes_saved,
         bytes_received=exchange.bytes_received + book.bytes_received,
         phases_ms=dict(exchange.phase_ms),
     )

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
 from blockswarm.model.layout import EMBEDDING, layout_of, state_digest
+from blockswarm.swarm.codec import NAMES, encoded_size
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest_fields import (
     MAX_MANIFEST_BYTES,
@@ -302,6 +303,8 @@ def create_manifest(
     problems = check_sizes(model)
     if not (math.isfinite(round_seconds) and round_seconds > 0):
         problems.append(f"rounds.seconds: must be a positive number of seconds, is {round_seconds}")
+    if compression not in NAMES:
+        problems.append(f"averaging.compression: must be one of {', '.join(NAMES)}, is {compression!r}")
     if problems:
         raise ManifestError(f"new manifest: {'; '.join(problems)}", problems)
     genesis = {subject: _genesis(model, seed, subject)[1].hex() for subject in range(EMBEDDING, model.blocks)}
@@ -365,8 +368,7 @@ def _genesis(model: ModelConfig, seed: int, subject: int) -> tuple[NDArray[np.fl
 
 
 def _update_bytes(model: ModelConfig, compression: str) -> int:
-    values = layout_of(model, 0).size + layout_of(model, EMBEDDING).size
-    return values * (2 if compression == "fp16" else 4)
+    return sum(encoded_size(layout_of(model, subject).size, compression) for subject in (0, EMBEDDING))
 
 
 def _plain(value: Any) -> Any:

@@ -21,6 +21,7 @@ from blockswarm.dht.frames import PROTOCOL_VERSION as PROTOCOL_VERSION
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import layout_of
+from blockswarm.swarm.codec import Compression
 from blockswarm.swarm.policy.phases import PhaseLengths
 
 MAX_MANIFEST_BYTES = 64 * 1024
@@ -112,7 +113,9 @@ class Rounds(Section):
 class Averaging(Section):
     """How accepted updates become one."""
 
-    compression: Literal["none", "fp16"] = Field(description='encoding of updates on the wire: "none" (fp32) or "fp16"')
+    compression: Compression = Field(
+        description='encoding of updates on the wire: "none" (fp32), "fp16", "int8" or "int4"; "experimental-..." ones'
+    )
     max_weight_ratio: Annotated[float, Field(ge=1, le=1000)] = Field(
         description="an update weighs at most this many times the median weight"
     )

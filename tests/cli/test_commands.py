@@ -80,7 +80,9 @@ def test_init_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer["digest"] == Manifest.load("other.toml").digest.hex()
 
 
-@pytest.mark.parametrize("arguments", [["--size", "huge"], ["--recipe", "cake"], ["--round-seconds", "0.1"]])
+@pytest.mark.parametrize(
+    "arguments", [["--size", "huge"], ["--recipe", "cake"], ["--round-seconds", "0.1"], ["--compression", "zip"]]
+)
 def test_init_names_what_cannot_work(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert front.run(["init", *arguments]) == 1
     error = capsys.readouterr().err
@@ -126,6 +128,7 @@ def test_bootstrap_uses_the_manifest_that_is_there_and_says_so(
         ("tiny", {"name": "other"}, "--name"),
         ("tiny", {"round_seconds": 77.0}, "--round-seconds"),
         ("tiny", {"recipe": "paper"}, "--recipe"),
+        ("tiny", {"compression": "int4"}, "--compression"),
     ],
 )
 def test_bootstrap_refuses_to_serve_another_swarm_than_asked_for(size: str, given: dict[str, Any], flag: str) -> None:

@@ -36,15 +36,15 @@ FILE = Path("fault.json")
 Body = dict[str, Any]
 
 
-def _times(factor: float, blob: bytes, compression: Compression) -> bytes:
-    return encode(decode(blob, compression) * np.float32(factor), compression)
+def _times(factor: float, blob: bytes, values: int, compression: Compression) -> bytes:
+    return encode(decode(blob, values, compression) * np.float32(factor), compression)
 
 
-ALTERATIONS: dict[str, Callable[[Body, bytes, Compression], tuple[Body, bytes]]] = {
-    "nan": lambda body, blob, compression: (body, _times(float("nan"), blob, compression)),
-    "huge": lambda body, blob, compression: (body, _times(1000.0, blob, compression)),
-    "short": lambda body, blob, _: (body, blob[:-8]),
-    "reshaped": lambda body, blob, _: ({**body, "values": body["values"] + 64}, blob),
+ALTERATIONS: dict[str, Callable[[Body, bytes, int, Compression], tuple[Body, bytes]]] = {
+    "nan": lambda body, blob, values, compression: (body, _times(float("nan"), blob, values, compression)),
+    "huge": lambda body, blob, values, compression: (body, _times(1000.0, blob, values, compression)),
+    "short": lambda body, blob, *_: (body, blob[:-8]),
+    "reshaped": lambda body, blob, *_: ({**body, "values": body["values"] + 64}, blob),
 }
 
 
@@ -75,7 +75,8 @@ def main_with_faults() -> None:
         fault = fault_of(self)
         if alter := ALTERATIONS.get(fault.get("fault", "")):
             if method == "round.part":
-                body, blob = alter(body, blob, self.manifest.averaging.compression)
+                begin, end = self.book.bounds[self.book.require_members().members.index(peer_id)]
+                body, blob = alter(body, blob, end - begin, self.manifest.averaging.compression)
         elif fault.get("at") == method:
             if event := struck.get(id(self)):
                 await event.wait()

@@ -38,8 +38,11 @@ STARTS_IN = 0.1
 """Seconds from the making of the wires to the end of training of their first round."""
 
 
-def quick_manifest(slow: float) -> Manifest:
-    """A run of very small blocks, whose first meeting begins in a moment. A phase ends as soon as all are through."""
+def quick_manifest(slow: float, **choices: Any) -> Manifest:
+    """A run of very small blocks, whose first meeting begins in a moment. A phase ends as soon as all are through.
+
+    ``choices`` are given to `create_manifest`.
+    """
     pace = min(SLOWEST, max(1.0, slow))
     seconds, phases = pace * SECONDS, {phase: pace * length for phase, length in PHASES.items()}
     manifest = create_manifest(
@@ -48,8 +51,7 @@ def quick_manifest(slow: float) -> Manifest:
         size=SMALLEST,
         round_seconds=seconds,
         phases=phases,
-        compression="fp16",
-        seed=1,
+        **{"compression": "fp16", "seed": 1} | choices,
     )
     genesis = time.time() + STARTS_IN - seconds + sum(phases.values())
     return Manifest.from_mapping(manifest.to_mapping() | {"genesis_time": genesis})
@@ -83,8 +85,8 @@ class Replica:
 class Wires:
     """Delivers calls between replicas."""
 
-    def __init__(self, count: int, *, subject: int = 0, slow: float | None = None) -> None:
-        self.manifest = manifest = quick_manifest(slowness(0.2) if slow is None else slow)
+    def __init__(self, count: int, *, subject: int = 0, slow: float | None = None, **choices: Any) -> None:
+        self.manifest = manifest = quick_manifest(slowness(0.2) if slow is None else slow, **choices)
         self.subject = subject
         self.clock = SystemClock()
         genesis = State.genesis(manifest, subject)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from blockswarm.model.config import SIZES, ModelConfig
 from blockswarm.model.layout import EMBEDDING, state_digest
+from blockswarm.swarm.codec import NAMES
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest import PROTOCOL_VERSION, Manifest, create_manifest, subject_name
 from blockswarm.swarm.memory import memory_estimate
@@ -90,7 +91,7 @@ _floats = st.floats(min_value=0.001, max_value=1.0)
     carry_discount=_floats,
     local_steps=st.one_of(st.just("elastic"), st.integers(1, 1_000_000)),
     max_norm_ratio=st.floats(1.5, 1000.0),
-    compression=st.sampled_from(["none", "fp16"]),
+    compression=st.sampled_from(NAMES),
 )
 def test_any_manifest_survives_both_encodings(**values: Any) -> None:
     manifest = make(**values)
@@ -201,7 +202,7 @@ def test_subjects_have_names_for_people() -> None:
         ("rounds.late", "retry", "'carry' or 'drop'"),
         ("rounds.carry_discount", 1.5, "less than or equal to 1"),
         ("rounds.group_size", 1, "greater than or equal to 2"),
-        ("averaging.compression", "zip", "'none' or 'fp16'"),
+        ("averaging.compression", "zip", "'none', 'fp16', 'int8', 'int4'"),
         ("averaging.max_weight_ratio", 0.5, "greater than or equal to 1"),
         ("limits.directory_shards", 0, "greater than or equal to 1"),
         ("genesis.embedding", "12", "64 lower-case hex digits"),
@@ -339,6 +340,8 @@ def test_the_first_round_starts_at_a_whole_second() -> None:
 def test_unknown_names_are_told_with_the_known_ones() -> None:
     with pytest.raises(ManifestError, match="no model size named 'huge'; there are base, small, tiny"):
         make(size="huge")
+    with pytest.raises(ManifestError, match=r"averaging\.compression: must be one of none, fp16"):
+        make(compression="zip")
     with pytest.raises(ManifestError, match="no recipe named 'cake'; there are default, paper"):
         make(recipe="cake")
 
@@ -349,6 +352,12 @@ def test_a_round_too_short_for_the_update_says_how_long_would_do() -> None:
     for seconds in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ManifestError):
             make(round_seconds=seconds)
+
+
+def test_a_smaller_encoding_lets_rounds_be_shorter() -> None:
+    with pytest.raises(ManifestError, match="too short"):
+        make(size="base", round_seconds=60.0, compression="none")
+    assert make(size="base", round_seconds=60.0, compression="int4").averaging.compression == "int4"
 
 
 def test_short_rounds_get_a_tighter_clock_tolerance() -> None:
