@@ -26,17 +26,22 @@ class Subject:
         self._velocity = np.zeros_like(state)
 
     def commit(self, random: np.random.Generator) -> None:
-        """End a round: encode the updates, average the accepted ones, move the state and the live weights onto it."""
+        """End a round: encode the updates, average the accepted ones, move the state and the live weights onto it.
+
+        The first accepted worker reduces, and brings in again what encoding loses of the mean, as a peer does with its
+        part.
+        """
         settings = self._settings
         deltas = [self._live(worker) - self.state for worker in self._workers]
         sent = {str(n): self._travel(delta) for n, delta in enumerate(deltas)}
-        accepted = {n: random.random() < settings.participation for n in sent}
-        weights = {n: 1.0 for n, yes in accepted.items() if yes}
+        weights = {n: 1.0 for n in sent if random.random() < settings.participation}
         old, self.state = self.state, self.state.copy()
         if weights:
-            data, _ = reduce_part(sent, weights, settings.compression)
+            data, _, lost = reduce_part(sent, weights, settings.compression)
             self.bytes_sent += len(data) * len(sent)
-            self._move(decode(data, settings.compression))
+            self._move(decode(data, old.size, settings.compression))
+            reducer = next(iter(weights))
+            sent[reducer] = sent[reducer] - lost * np.float32(len(weights))
         for n, (worker, delta) in enumerate(zip(self._workers, deltas, strict=True)):
             part = sent[str(n)] if str(n) in weights else None
             change = correction(old, self.state, delta, part, kept_share(part is not None, "carry", CARRY))
@@ -49,7 +54,7 @@ class Subject:
     def _travel(self, delta: Float32) -> Float32:
         compression = self._settings.compression
         self.bytes_sent += encoded_size(delta.size, compression)
-        return decode(encode(delta, compression), compression)
+        return decode(encode(delta, compression), delta.size, compression)
 
     def _move(self, mean: Float32) -> None:
         """The outer step: Nesterov's, which with momentum 0 and rate 1 adds the mean itself."""

@@ -1,21 +1,17 @@
 """A direct denoiser: the block is trained on the squared error of the denoised embedding instead of cross-entropy.
 
 The first row of the paper's table T2. Its table must not be learned, or all rows would become one; what scale turns
-its distances into log-probabilities is fitted on each batch, since nothing in its loss says.
+its similarities into log-probabilities is learned beside it, by cross-entropy, since nothing in its own loss says.
 """
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from blockswarm.model.learner import BlockLearner
 from blockswarm.model.objective import BlockLoss
 from blockswarm.model.precondition import loss_weight
-
-FITTING_RATE = 0.02
-"""Rate of the logarithm of that scale."""
 
 
 class DenoiserLearner(BlockLearner):
@@ -29,10 +25,6 @@ class DenoiserLearner(BlockLearner):
         zhat = block.denoise(x, z, sigma)
         error = (zhat - target).square().sum(-1).mean(1)
         weighted = (loss_weight(sigma, block.sigma_data) * error).mean()
-        logits = block.logits(zhat.detach(), table)
-        entropy = F.cross_entropy(logits.flatten(0, 1), y.flatten())
-        # log_scale moves alone, by the sign of its own gradient: the squared error does not reach it.
-        (slope,) = torch.autograd.grad(entropy, block.weights["log_scale"])
-        with torch.no_grad():
-            block.weights["log_scale"].sub_(FITTING_RATE * slope.sign())
-        return BlockLoss(weighted, entropy.detach())
+        # Of the cross-entropy nothing but log_scale gets a gradient: ẑ and the table are cut off.
+        entropy = F.cross_entropy(block.logits(zhat.detach(), table).flatten(0, 1), y.flatten())
+        return BlockLoss(weighted + entropy, entropy.detach())

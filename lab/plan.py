@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from blockswarm.model.config import ModelConfig, Recipe
+from blockswarm.swarm.codec import Compression
 
 FORMAT = 1
 """Counts up when the same plan would no longer give the same weights."""
@@ -21,7 +22,7 @@ class Averaging:
     """Local steps of a round."""
     replicas: int = 1
     """Workers of each block, each with its own batches and noise."""
-    compression: str = "none"
+    compression: Compression = "none"
     """Encoding of updates and of their mean, see ``blockswarm.swarm.codec``."""
     momentum: float = 0.0
     """Of the outer Nesterov step on the mean update; with ``rate`` 1 and momentum 0 there is none."""

@@ -95,6 +95,50 @@ def run_relay(blocks: list[RelayBlock], number: int, x: Tensor, sigma: float) ->
     return block.denoise(x, None, torch.full((len(x),), sigma, device=x.device))
 
 
+class _Worker:
+    """One relay block and its optimiser."""
+
+    def __init__(self, plan: Plan, text: LabText, number: int, device: torch.device) -> None:
+        model, recipe = plan.model, plan.recipe
+        theta = block_layout(model).genesis(plan.seed, number)
+        table = embedding_layout(model).genesis(plan.seed, EMBEDDING)
+        relay_in = torch.zeros((model.dim, model.dim), device=device)
+        self.plan, self.number, self.device = plan, number, device
+        self.block = RelayBlock(model, recipe.sigma_data, join(model, theta, table, device), relay_in, train=True)
+        assert self.block.grad is not None
+        relay_in.grad = torch.zeros_like(relay_in)
+        self._gradients = [self.block.grad, relay_in.grad.view(-1)]
+        self._optimiser = FlatAdamW(
+            [self.block.flat, relay_in.detach().view(-1)],
+            self._gradients,
+            betas=recipe.betas,
+            weight_decay=recipe.weight_decay,
+        )
+        self._batches = block_batches(plan, text, number)
+        self._steps = 0
+
+    def step(self, chain: list[RelayBlock], levels: list[float]) -> Tensor:
+        """One step given the blocks before; the batch's cross-entropy."""
+        recipe, block = self.plan.recipe, self.block
+        tokens = torch.from_numpy(next(self._batches)).to(self.device, torch.int64)
+        x, y = tokens[:, :-1], tokens[:, 1:]
+        with torch.no_grad():
+            for before in range(self.number):
+                run_relay(chain, before, x, levels[before])
+        block.incoming = chain[self.number - 1].hidden if self.number else None
+        for gradient in self._gradients:
+            gradient.zero_()
+        sigma = torch.full((len(x),), levels[self.number], device=self.device)
+        loss = block_loss(block, x, y, sigma, None, weighting="unit")
+        torch.autograd.backward(loss.weighted)
+        norm = torch.stack([torch.linalg.vector_norm(gradient) for gradient in self._gradients]).norm()
+        for gradient in self._gradients:
+            gradient.mul_((recipe.grad_clip / (norm + 1e-12)).clamp_(max=1.0))
+        self._steps += 1
+        self._optimiser.step(recipe.rate(self.plan.model.dim, self._steps * recipe.batch))
+        return loss.cross_entropy
+
+
 def train_relay(plan: Plan, text: LabText, *, device: str = "cpu", progress: Progress | None = None) -> Trained:
     """Train a relay: within each round every block makes its steps on its own batches, in order.
 
@@ -106,55 +150,23 @@ def train_relay(plan: Plan, text: LabText, *, device: str = "cpu", progress: Pro
         As ``train`` takes them.
     """
     began = time.monotonic()
-    where = pick_device(device)
-    blocks, optimisers, data = [], [], []
-    layout, model, recipe = block_layout(plan.model), plan.model, plan.recipe
-    for number in range(model.blocks):
-        theta, table = layout.genesis(plan.seed, number), embedding_layout(model).genesis(plan.seed, EMBEDDING)
-        relay_in = torch.zeros((model.dim, model.dim), device=where)
-        block = RelayBlock(model, recipe.sigma_data, join(model, theta, table, where), relay_in, train=True)
-        relay_in.grad = torch.zeros_like(relay_in)
-        assert block.grad is not None
-        vectors, gradients = [block.flat, relay_in.detach().view(-1)], [block.grad, relay_in.grad.view(-1)]
-        optimisers.append(FlatAdamW(vectors, gradients, betas=recipe.betas, weight_decay=recipe.weight_decay))
-        blocks.append(block)
-        data.append(block_batches(plan, text, number))
-    levels = [readout_sigma(recipe, model.blocks, number) for number in range(model.blocks)]
+    model, size = plan.model, block_layout(plan.model).size
+    workers = [_Worker(plan, text, number, pick_device(device)) for number in range(model.blocks)]
+    chain = [worker.block for worker in workers]
+    levels = [readout_sigma(plan.recipe, model.blocks, number) for number in range(model.blocks)]
     trained, done = Trained([], []), 0
     while done < plan.steps:
-        steps, losses = min(plan.averaging.every, plan.steps - done), []
-        for number in range(model.blocks):
-            for step in range(done, done + steps):
-                tokens = torch.from_numpy(next(data[number])).to(where, torch.int64)
-                x, y = tokens[:, :-1], tokens[:, 1:]
-                with torch.no_grad():
-                    for before in range(number):
-                        run_relay(blocks, before, x, levels[before])
-                block = blocks[number]
-                block.incoming = blocks[number - 1].hidden if number else None
-                gradients = [block.grad, block.relay_in.grad]
-                for gradient in gradients:
-                    assert gradient is not None
-                    gradient.zero_()
-                sigma = torch.full((len(x),), levels[number], device=where)
-                loss = block_loss(block, x, y, sigma, None, weighting="unit")
-                torch.autograd.backward(loss.weighted)
-                norm = torch.stack([torch.linalg.vector_norm(g) for g in gradients if g is not None]).norm()
-                for gradient in gradients:
-                    assert gradient is not None
-                    gradient.mul_((recipe.grad_clip / (norm + 1e-12)).clamp_(max=1.0))
-                optimisers[number].step(recipe.rate(model.dim, (step + 1) * recipe.batch))
-                losses.append(loss.cross_entropy)
+        steps = min(plan.averaging.every, plan.steps - done)
+        losses = [worker.step(chain, levels) for worker in workers for _ in range(steps)]
         done += steps
-        _share_table(blocks, layout.size)
+        _share_table(chain, size)
         trained.curve.append((done, float(torch.stack(losses).mean())))
         if progress:
             progress(done * model.blocks, plan.work)
-    for block in blocks:
+    for block in chain:
         flat = block.flat.detach().cpu().numpy()
-        relay_in = block.relay_in.detach().cpu().numpy().ravel()
-        trained.thetas.append(np.concatenate([flat[: layout.size], relay_in]))
-        trained.embeddings.append(flat[layout.size :].copy())
+        trained.thetas.append(np.concatenate([flat[:size], block.relay_in.detach().cpu().numpy().ravel()]))
+        trained.embeddings.append(flat[size:].copy())
     trained.seconds = time.monotonic() - began
     return trained
 
