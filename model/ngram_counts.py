@@ -101,7 +101,7 @@ def count_ngrams(text: Bytes, order: int) -> list[Level]:
         places = np.flatnonzero(newest == byte) + order
         for level, part in zip(parts[1:], _count_after(text, places, order), strict=True):
             level.append(part)
-    root = _root(text[order:], parts[1])
+    root = _root(text[order:], parts[1], order)
     return [root, *(_join(level) for level in parts[1:])]
 
 
@@ -138,7 +138,7 @@ def prune(levels: list[Level], min_count: int) -> list[Level]:
     return pruned
 
 
-def _root(followers: Bytes, first: list[Level]) -> Level:
+def _root(followers: Bytes, first: list[Level], order: int) -> Level:
     """Level 0, the empty context, above the parts of level 1."""
     counts = np.bincount(followers, minlength=VOCABULARY)
     seen = np.flatnonzero(counts)
@@ -152,7 +152,7 @@ def _root(followers: Bytes, first: list[Level]) -> Level:
         counts=counts[seen],
         leaf_labels=empty,
         leaf_followers=empty,
-        leaf_tails=np.empty((0, 0), np.uint8),
+        leaf_tails=np.empty((0, order), np.uint8),
     )
 
 
