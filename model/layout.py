@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -189,18 +188,26 @@ def check_vector(flat: Float32, size: int, what: str) -> None:
         raise ModelError(f"{what} is {flat.dtype}{list(flat.shape)}, expected float32[{size}]")
 
 
-def _chunks(flat: Float32) -> Iterator[memoryview]:
+def bytes_chunk_digests(data: memoryview) -> list[bytes]:
+    """SHA-256 (32 bytes each) of every ``CHUNK_BYTES`` piece of ``data``."""
+    return [hashlib.sha256(data[start : start + CHUNK_BYTES]).digest() for start in range(0, len(data), CHUNK_BYTES)]
+
+
+def bytes_digest(data: memoryview) -> bytes:
+    """The name of some bytes: SHA-256 (32 bytes) over their concatenated chunk digests."""
+    return hashlib.sha256(b"".join(bytes_chunk_digests(data))).digest()
+
+
+def _bytes_of(flat: Float32) -> memoryview:
     # "<f4" copies only on a big-endian machine.
-    data = np.ascontiguousarray(flat, dtype="<f4").view(np.uint8).data
-    for start in range(0, len(data), CHUNK_BYTES):
-        yield data[start : start + CHUNK_BYTES]
+    return np.ascontiguousarray(flat, dtype="<f4").view(np.uint8).data
 
 
 def chunk_digests(flat: Float32) -> list[bytes]:
     """SHA-256 (32 bytes each) of every ``CHUNK_BYTES`` piece of the little-endian float32 bytes of ``flat``."""
-    return [hashlib.sha256(chunk).digest() for chunk in _chunks(flat)]
+    return bytes_chunk_digests(_bytes_of(flat))
 
 
 def state_digest(flat: Float32) -> bytes:
     """The name of a state: SHA-256 (32 bytes) over its concatenated chunk digests."""
-    return hashlib.sha256(b"".join(chunk_digests(flat))).digest()
+    return bytes_digest(_bytes_of(flat))

@@ -7,11 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import EMBEDDING, Float32, block_layout, embedding_layout
 
 torch.set_num_threads(1)
+settings.register_profile("busy machine", deadline=None)  # an example that takes long there is no failure
+settings.load_profile("busy machine")
 
 Weights = Callable[[ModelConfig, int], tuple[Float32, Float32]]
 

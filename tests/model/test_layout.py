@@ -11,6 +11,8 @@ from blockswarm.model.layout import (
     CHUNK_BYTES,
     EMBEDDING,
     block_layout,
+    bytes_chunk_digests,
+    bytes_digest,
     chunk_digests,
     embedding_layout,
     layout_of,
@@ -84,6 +86,8 @@ def test_a_digest_names_the_bytes_in_chunks_of_a_mebibyte() -> None:
     expected = [hashlib.sha256(data[:CHUNK_BYTES]).digest(), hashlib.sha256(data[CHUNK_BYTES:]).digest()]
     assert chunk_digests(flat) == expected
     assert state_digest(flat) == hashlib.sha256(b"".join(expected)).digest()
+    assert bytes_chunk_digests(memoryview(data)) == expected
+    assert bytes_digest(memoryview(data)) == state_digest(flat)
 
 
 def test_a_digest_sees_every_bit_but_not_the_memory_order() -> None:
