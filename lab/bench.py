@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from blockswarm.files import write_atomically
 from blockswarm.lab.errors import LabError
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.store import Score, Store
@@ -22,9 +23,18 @@ from blockswarm.lab.training import Trained
 
 if TYPE_CHECKING:
     from blockswarm.lab.measuring import Stack
+    from blockswarm.model.ngram import NgramModel
 
 WATCHED_BYTES = 1 << 14
 """Validation bytes a training looks at while it runs."""
+
+
+FITTED_BYTES = 1 << 15
+"""Validation bytes, from the first, on which the weight of the counts is fitted."""
+
+NGRAM_ORDER = 8
+NGRAM = "ngram"
+"""Readout of the counts alone; needs no plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,18 +249,38 @@ def _measure(key: str, want: Want) -> None:
     from blockswarm.lab.measuring import measure
 
     worker = _Worker
+    text = worker.source.measured(worker.text, want.part)
+    if not want.plans:
+        worker.store.save_scores(key, {NGRAM: Score.of(_counts().byte_log_probs(text))})
+        return
     models = []
     for plan in want.plans:
         trained = worker.store.load_training(plan.key(worker.text.corpus.digest))
         assert trained is not None, "trained just before"
         models.append((plan, trained))
+    stack = _stack(models)
+    if any(readout.endswith("+ngram") for readout in want.readouts):
+        stack.mix_in(_counts(), worker.text.corpus.heldout[:FITTED_BYTES])
     rows = measure(
-        _stack(models),
-        worker.source.measured(worker.text, want.part),
+        stack,
+        text,
         want.readouts,
         progress=lambda done, total: worker.channel.put(Step(f"measure {key[:6]}", done, total)),
     )
     worker.store.save_scores(key, {name: Score.of(log_probs) for name, log_probs in rows.items()})
+
+
+def _counts() -> NgramModel:
+    """The n-gram model of the training bytes, built once and then mapped."""
+    from blockswarm.model.ngram import NgramModel
+    from blockswarm.model.ngram_file import build_ngram_file
+
+    worker = _Worker
+    path = worker.store.folder / f"counts-{worker.text.corpus.digest.hex()[:24]}.ngram"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, build_ngram_file(worker.text.corpus.train, order=NGRAM_ORDER))
+    return NgramModel.open(path)
 
 
 def _stack(models: list[tuple[Plan, Trained]]) -> Stack:

@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from blockswarm.lab.bench import NGRAM
 from blockswarm.lab.plan import Averaging, Plan, plain_plan
 from blockswarm.model.config import ModelConfig, Recipe
 
 if TYPE_CHECKING:
     from blockswarm.lab.results import Figures
-
-NGRAM = "ngram"
-"""Readout of the counts alone; needs no plan."""
 
 
 @dataclass(frozen=True, kw_only=True)

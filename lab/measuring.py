@@ -3,6 +3,7 @@
 Names of readouts: ``parallel`` (all blocks, z = 0, mean log-probability), ``parallel:0+2`` (some blocks),
 ``alone:b`` (one block, z = 0), ``sweep`` (the last block of the Euler sweep), ``sweep:b`` (block b within it),
 ``sweep-mean`` (mean log-probability along it), ``sweep-corrected`` (its last block without the evidence of z),
+``parallel+ngram`` (the parallel readout mixed with counts),
 ``parallel@s`` (sharpened: the mean log-probability times s, renormalised), ``level-max`` (z = 0, every block asked at
 σ_max), ``true:b``, ``wrong:b``, ``noise:b`` (block b given the true noised target, another byte's, or pure noise).
 """
@@ -21,15 +22,21 @@ from blockswarm.lab.errors import LabError
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.training import Trained
 from blockswarm.model.block import Block
+from blockswarm.model.config import VOCABULARY
 from blockswarm.model.layout import philox
 from blockswarm.model.learner import join, pick_device
 from blockswarm.model.mixing import sweep_noise
+from blockswarm.model.mixing_fit import fit_mixture
+from blockswarm.model.ngram import NgramModel
 from blockswarm.model.partition import readout_sigma, sigma_at, sweep_sigmas
 from blockswarm.model.scoring import cut_windows
 
 Bytes = NDArray[np.uint8]
 PerByte = dict[str, NDArray[np.float64]]
 Progress = Callable[[int, int], None]
+
+WINDOWS_AT_ONCE = 64
+"""Windows computed together."""
 
 SWEEP_SEED = 0
 """Of the noise a sweep starts from."""
@@ -53,11 +60,28 @@ class Stack:
         self.device = pick_device(device)
         self.blocks: list[Block] = []
         self.levels: list[float] = []
+        self.counts: NgramModel | None = None
+        """The n-gram expert, where it is mixed in; see :meth:`mix_in`."""
+        self.counts_weight = 0.0
         for plan, trained in models:
             for number, (theta, table) in enumerate(zip(trained.thetas, trained.embeddings, strict=True)):
                 flat = join(plan.model, theta, table, self.device)
                 self.blocks.append(Block(plan.model, plan.recipe.sigma_data, flat))
                 self.levels.append(readout_sigma(plan.recipe, plan.model.blocks, number))
+
+    def mix_in(self, counts: NgramModel, text: Bytes) -> None:
+        """Take the counts in with the weight that predicts ``text`` (uint8 ``[m]``, not trained on) best."""
+        rows, expert, targets = [], [], []
+        with torch.inference_mode():
+            for windows, starts, take_from in cut_windows(text[:-1], self.model.context, WINDOWS_AT_ONCE):
+                x = torch.from_numpy(windows.astype(np.int64)).to(self.device)
+                alone = [self.logits(b, x, None, level).log_softmax(-1) for b, level in enumerate(self.levels)]
+                mixed = sum_of(alone).div(len(alone)).log_softmax(-1)
+                rows.append(mixed[:, take_from:].reshape(-1, VOCABULARY).cpu().numpy())
+                expert.append(counts.log_probs(windows)[:, take_from:].reshape(-1, VOCABULARY))
+                targets.append(text[starts[:, None] + np.arange(take_from, windows.shape[1]) + 1].ravel())
+        fit = fit_mixture(np.concatenate(rows), np.concatenate(expert), np.concatenate(targets))
+        self.counts, self.counts_weight = counts, fit.weight
 
     def logits(self, block: int, x: Tensor, z: Tensor | None, sigma: float | Tensor) -> Tensor:
         """Logits ``[n, t, 256]`` of one block at one level."""
@@ -67,7 +91,12 @@ class Stack:
 
 
 def measure(
-    stack: Stack, text: Bytes, wanted: Iterable[str], *, at_once: int = 64, progress: Progress | None = None
+    stack: Stack,
+    text: Bytes,
+    wanted: Iterable[str],
+    *,
+    at_once: int = WINDOWS_AT_ONCE,
+    progress: Progress | None = None,
 ) -> PerByte:
     """ln p of every byte of ``text`` but the first under every readout of ``wanted``.
 
@@ -120,6 +149,8 @@ class Reading:
 
     def _check(self, name: str) -> None:
         kind, blocks, _ = parse(name)
+        if kind == "parallel+ngram" and self._stack.counts is not None:
+            return
         known = {"parallel", "alone", "sweep", "sweep-mean", "sweep-corrected", "level-max", "true", "wrong", "noise"}
         count = len(self._stack.blocks)
         apart = kind in ("alone", "parallel")
@@ -140,6 +171,8 @@ class Reading:
             chosen = blocks or tuple(everyone)
             log_probs = sum_of([passes.alone(b) for b in chosen]) * (sharpness / len(chosen))
             log_probs = log_probs.log_softmax(-1) if len(chosen) > 1 or sharpness != 1.0 else log_probs
+        elif kind == "parallel+ngram":
+            log_probs = passes.with_counts()
         elif kind == "level-max":
             log_probs = sum_of([passes.at_top(b) for b in everyone]).div(len(everyone)).log_softmax(-1)
         elif kind == "sweep":
@@ -191,6 +224,13 @@ class _Passes:
             logits = self._stack.logits(block, self._x, None, self._stack.levels[block])
             self._alone[block] = logits.log_softmax(-1)
         return self._alone[block]
+
+    def with_counts(self) -> Tensor:
+        stack = self._stack
+        assert stack.counts is not None
+        blocks = sum_of([self.alone(b) for b in range(len(stack.blocks))]).div(len(stack.blocks)).log_softmax(-1)
+        counts = torch.from_numpy(stack.counts.log_probs(self._x.cpu().numpy().astype(np.uint8))).to(stack.device)
+        return torch.lerp(blocks, counts, stack.counts_weight).log_softmax(-1)
 
     def at_top(self, block: int) -> Tensor:
         return self._stack.logits(block, self._x, None, self._stack.recipe.sigma_max).log_softmax(-1)
