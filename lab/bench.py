@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import queue
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -164,12 +165,18 @@ class Bench:
     def _run(self, tasks: Iterable[tuple[Callable[..., None], str, Any]]) -> None:
         """All tasks, in the order given; the first failure or an interrupt ends the others at once."""
         tasks = list(tasks)
-        if not tasks:
-            return
+        if self._jobs == 1:
+            _begin(self.source, self.store.folder, self._threads, self._device, self._report)
+            for function, key, subject in tasks:
+                function(key, subject)
+        elif tasks:
+            self._run_apart(tasks)
+
+    def _run_apart(self, tasks: list[tuple[Callable[..., None], str, Any]]) -> None:
         context = multiprocessing.get_context("spawn")
         channel = context.Queue()
         settings = (self.source, self.store.folder, self._threads, self._device, channel)
-        pool = ProcessPoolExecutor(min(self._jobs, len(tasks)), context, _begin, settings)
+        pool = ProcessPoolExecutor(min(self._jobs, len(tasks)), context, _begin_apart, settings)
         try:
             pending = {pool.submit(function, key, subject) for function, key, subject in tasks}
             while pending:
@@ -202,25 +209,27 @@ def _drain(channel: Any) -> Iterator[Step]:
 
 
 class _Worker:
-    """What a child process holds for all of its tasks."""
+    """What a process at work holds for all of its tasks."""
 
     source: Source
     text: LabText
     store: Store
     device: str
-    channel: Any
+    report: Callable[[Step], None]
 
 
-def _begin(source: Source, folder: Path, threads: int, device: str, channel: Any) -> None:
-    import signal
-
+def _begin(source: Source, folder: Path, threads: int, device: str, report: Callable[[Step], None]) -> None:
     import torch
 
-    # Ctrl-C reaches the whole process group; only the parent answers it, by ending us.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     _Worker.source, _Worker.text, _Worker.store = source, source.open(), Store(folder)
-    _Worker.device, _Worker.channel = device, channel
+    _Worker.device, _Worker.report = device, report
+
+
+def _begin_apart(source: Source, folder: Path, threads: int, device: str, channel: Any) -> None:
+    # Ctrl-C reaches the whole process group; only the parent answers it, by ending us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _begin(source, folder, threads, device, channel.put)
 
 
 def _train(key: str, plan: Plan) -> None:
@@ -236,7 +245,7 @@ def _train(key: str, plan: Plan) -> None:
         return Score.of(rows["parallel"]).whole.nats_per_byte
 
     def progress(done: int, total: int) -> None:
-        worker.channel.put(Step(f"train {key[:6]}", done, total))
+        worker.report(Step(f"train {key[:6]}", done, total))
 
     if plan.relay:
         trained = train_relay(plan, worker.text, device=worker.device, progress=progress)
@@ -265,7 +274,7 @@ def _measure(key: str, want: Want) -> None:
         stack,
         text,
         want.readouts,
-        progress=lambda done, total: worker.channel.put(Step(f"measure {key[:6]}", done, total)),
+        progress=lambda done, total: worker.report(Step(f"measure {key[:6]}", done, total)),
     )
     worker.store.save_scores(key, {name: Score.of(log_probs) for name, log_probs in rows.items()})
 

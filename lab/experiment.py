@@ -61,7 +61,7 @@ class Experiment:
     derived: Callable[[Figures, str], dict[str, Any]] = lambda figures, part: {}
     """Further figures of ``--json``, from the rows over one part of the text."""
     axis: str = ""
-    """What ``Entry.x`` is; without, the figure is a bar for each row."""
+    """What ``Entry.x`` is; without, the figure has a dot for each row."""
 
 
 def baselines(setting: Setting, seed: int) -> list[Entry]:

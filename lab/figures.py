@@ -1,4 +1,4 @@
-"""An experiment's picture: bars, or lines where its rows stand on an axis. Readable on a phone and in print."""
+"""An experiment's picture: dots, or lines where its rows stand on an axis. Readable on a phone and in print."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def draw(experiment: Experiment, figures: Figures, path: Path) -> None:
         elif experiment.axis:
             _lines(axes, figures, part, experiment.axis)
         else:
-            _bars(axes, figures, part)
+            _dots(axes, figures, part)
         if lines:
             _levels(axes, figures, part)
             axes.legend(fontsize=7, frameon=False)
@@ -77,28 +77,24 @@ def _frame(figures: Figures, part: str) -> str:
     )
 
 
-def _bars(axes: Axes, figures: Figures, part: str) -> None:
+def _dots(axes: Axes, figures: Figures, part: str) -> None:
+    """A dot for each row: unlike bars, dots are read by their place, so the axis need not begin at zero."""
     summary = figures.summary(part)
     groups = {row.label: row.group for row in figures.rows}
     colours = {group: INK[i % len(INK)] for i, group in enumerate(dict.fromkeys(groups.values()))}
     labels = list(summary)
-    means = [summary[label]["mean"] for label in labels]
     places = range(len(labels), 0, -1)
-    axes.barh(
-        places,
-        means,
-        xerr=[summary[label]["std"] for label in labels],
-        color=[colours[groups[label]] for label in labels],
-        height=0.7,
-        error_kw={"elinewidth": 0.8},
-    )
+    for place, label in zip(places, labels, strict=True):
+        mean, spread, colour = summary[label]["mean"], summary[label]["std"], colours[groups[label]]
+        axes.errorbar(mean, place, xerr=spread, fmt="o", color=colour, markersize=3.5, elinewidth=0.9)
+        axes.annotate(
+            f"{mean:.3f}", (mean + spread, place), (4, 0), textcoords="offset points", va="center", fontsize=6
+        )
     axes.set_yticks(places, labels, fontsize=6.5)
-    # Bars that all begin at zero would hide every difference; the axis says where it begins.
-    low, high = min(means), max(means)
-    axes.set_xlim(max(0.0, low - 0.25 * (high - low) - 0.01), high + 0.15 * (high - low) + 0.01)
-    for place, mean in zip(places, means, strict=True):
-        axes.text(mean, place, f" {mean:.3f}", va="center", fontsize=6)
-    axes.set_xlabel("nats per byte (axis does not begin at 0)")
+    axes.set_ylim(0, len(labels) + 1)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.5)
+    axes.margins(x=0.08)
+    axes.set_xlabel("nats per byte")
 
 
 def _lines(axes: Axes, figures: Figures, part: str, axis: str) -> None:
