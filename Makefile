@@ -2,13 +2,15 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format clean
+.PHONY: help install demo results test lint format clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Flags for the demo: make demo ARGS="--seconds 60 --json"
 ARGS  ?=
+# The text of `make results`: docs, a file, or a folder with train.txt, valid.txt and test.txt
+DATA  ?= docs
 
 help: ## show this list
 	@echo 'make targets:'
@@ -25,6 +27,9 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
 
 demo: install ## run a whole swarm on this machine; ARGS="--seconds 60 --json" passes flags on
 	@$(BIN)/blockswarm demo $(ARGS)
+
+results: install ## run every experiment on DATA (hours; goes on where it stopped) and write docs/results.md
+	@PATH="$(CURDIR)/$(BIN):$$PATH" DATA="$(DATA)" bash scripts/results.sh
 
 test: install ## lint, types and all tests: unit first, then integration with real processes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/test.sh

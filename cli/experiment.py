@@ -64,13 +64,15 @@ def command(
 ) -> None:
     """Run experiment NAME: train, measure over whole held-out text, and write figures with how they were made.
 
-    NAME list shows the experiments. Ctrl-C keeps every training and measurement that has ended; --resume goes on.
+    NAME list shows the experiments, NAME report makes one page of all figures in the output folder. Ctrl-C keeps every
+    training and measurement that has ended; --resume goes on.
 
     \b
     Examples:
       blockswarm experiment list
       blockswarm experiment readouts --data wikitext-2 --jobs 2
       blockswarm experiment sigma-range --seeds 0 --steps 50 --json
+      blockswarm experiment report --output results
     """
     from blockswarm.lab.run import Run, find, summary_json
     from blockswarm.lab.run import run as carry_out
@@ -80,6 +82,12 @@ def command(
 
         for experiment in EXPERIMENTS.values():
             click.echo(f"{experiment.name:12} {experiment.question}")
+        return
+    if name == "report":
+        from blockswarm.lab.report import assemble
+
+        page = output.parent / f"{output.name}.md"
+        click.echo(f"{page}: {', '.join(assemble(output, page))}")
         return
     find(name)
     asked = Run(

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from blockswarm.lab.measuring import Stack
     from blockswarm.model.ngram import NgramModel
 
+CACHE = ".cache"
+"""Folder within an output folder for trainings and measurements."""
+
 WATCHED_BYTES = 1 << 14
 """Validation bytes a training looks at while it runs."""
 

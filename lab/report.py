@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from blockswarm.files import write_atomically
+from blockswarm.lab.bench import CACHE
 from blockswarm.lab.errors import LabError
 from blockswarm.lab.experiment import Experiment
 from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.figures import draw
-from blockswarm.lab.results import Figures, table
+from blockswarm.lab.results import Figures, load, table
 
 
 def write(folder: Path, figures: Figures) -> list[Path]:
@@ -18,19 +19,64 @@ def write(folder: Path, figures: Figures) -> list[Path]:
     stem = folder / figures.experiment
     draw(experiment, figures, stem.with_suffix(".png"))
     try:
-        write_atomically(stem.with_suffix(".md"), page(experiment, figures).encode())
+        write_atomically(stem.with_suffix(".md"), page(experiment, figures, f"{figures.experiment}.png").encode())
     except OSError as error:
         raise LabError(f"{stem}.md: cannot be written: {error.strerror or error}") from error
     return [stem.with_suffix(suffix) for suffix in (".json", ".csv", ".md", ".png")]
 
 
-def page(experiment: Experiment, figures: Figures) -> str:
-    """Title, question, how it was made, figure and tables, as Markdown."""
+def page(experiment: Experiment, figures: Figures, link: str) -> str:
+    """Title, question, how it was made, figure (at ``link``) and tables, as Markdown."""
     parts = [f"## {experiment.title}", "", experiment.question, "", _made(figures), ""]
-    parts += [f"![{experiment.title}]({figures.experiment}.png)", ""]
+    parts += [f"![{experiment.title}]({link})", ""]
     for part in reversed(figures.settings["parts"]):
         parts += [f"**{figures.settings['data']}, {part}**", "", table(figures, part), ""]
     return "\n".join(parts)
+
+
+def assemble(folder: Path, target: Path) -> list[str]:
+    """Write one page from all figures in ``folder`` and its ``preface.md``; nothing is trained or measured.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``<experiment>.json`` files, or subfolders that do.
+    target : Path
+        The page, in the folder above or in ``folder`` itself: figures are linked relative to it.
+
+    Returns
+    -------
+    list of str
+        The experiments on the page, in their order.
+
+    Raises
+    ------
+    LabError
+        If there are no figures, or a file is damaged or cannot be written.
+    """
+    found = sorted(folder.rglob("*.json"), key=lambda path: (path.parent != folder, path.parent.name, _order(path)))
+    found = [path for path in found if path.stem in EXPERIMENTS and CACHE not in path.parts]
+    if not found:
+        raise LabError(f"{folder}: holds no figures; run blockswarm experiment NAME --output {folder} first")
+    preface = folder / "preface.md"
+    try:
+        parts = [preface.read_text().rstrip() + "\n"] if preface.exists() else ["# Results\n"]
+        for path in found:
+            figures = load(path)
+            draw(EXPERIMENTS[path.stem], figures, path.with_suffix(".png"))
+            link = path.with_suffix(".png").relative_to(target.parent).as_posix()
+            parts.append(page(EXPERIMENTS[path.stem], figures, link))
+        write_atomically(target, "\n".join(parts).encode())
+    except ValueError as error:
+        raise LabError(f"{target}: must stand above {folder}, which it links to") from error
+    except OSError as error:
+        raise LabError(f"{target}: cannot be written: {error.strerror or error}") from error
+    return [path.relative_to(folder).with_suffix("").as_posix() for path in found]
+
+
+def _order(path: Path) -> int:
+    names = list(EXPERIMENTS)
+    return names.index(path.stem) if path.stem in names else len(names)
 
 
 def _made(figures: Figures) -> str:

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from blockswarm.lab.bench import Bench, Source, Step, Want
+from blockswarm.lab.bench import CACHE, Bench, Source, Step, Want
 from blockswarm.lab.errors import LabError
 from blockswarm.lab.experiment import Entry, Experiment, Setting
 from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.results import Figures, Row, load, machine, save
 from blockswarm.lab.store import Store
 from blockswarm.model.config import RECIPES, SIZES
-
-CACHE = ".cache"
-"""Folder within the output folder for trainings and measurements."""
 
 
 @dataclass(frozen=True, kw_only=True)

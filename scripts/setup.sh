@@ -93,7 +93,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 say "installing the pinned packages (the first time this takes some minutes)"
 # pip first: the venv's own may be too old to read a build constraint.
 env -u PIP_BUILD_CONSTRAINT "$venv/bin/python" -m pip install -qq pip setuptools wheel
-"$venv/bin/python" -m pip install -qq --editable '.[dev]' \
+"$venv/bin/python" -m pip install -qq --editable '.[dev,experiments]' \
     || fail "pip could not install the packages; the lines above say why"
 version=$("$venv/bin/blockswarm" --version) || fail "the installed command does not start; the lines above say why"
 say "ready: $version in $venv"
