@@ -125,12 +125,13 @@ def block_layout(config: ModelConfig) -> Layout:
     """The entries of one block's own weights θ (float32), in storage order.
 
     ``bytes`` holds ``1 + previous_bytes`` stacked tables of 257 rows: the row of a byte, and row 256 for "before the
-    start of the window". ``z_in`` and ``out`` start at zero, so an untrained block ignores z and predicts uniformly.
+    start of the window". Their values start with variance one: tables half as large, or twice, learned more slowly.
+    ``z_in`` and ``out`` start at zero, so an untrained block ignores z and predicts uniformly.
     """
     d = config.dim
     tables = 1 + config.previous_bytes
     rows: list[tuple[str, tuple[int, ...], float, float]] = [
-        ("bytes", (tables * (VOCABULARY + 1), d), math.sqrt(3.0 / tables), 0.0),
+        ("bytes", (tables * (VOCABULARY + 1), d), math.sqrt(3.0), 0.0),
         ("z_in", (d, d), 0.0, 0.0),
         ("time", (d, 2 * TIME_FREQUENCIES), 0.1, 0.0),
     ]
