@@ -61,7 +61,7 @@ def mix_with(blocks: Float32, ngram: Float32, weight: float, sharpness: float = 
     weight : float
         Share of the n-gram model, 0 … 1; ``mixing_fit.fit_mixture`` finds it.
     sharpness : float
-        Exponent of the blocks' readout before it is mixed, positive; above 1 makes it surer.
+        Exponent of the blocks' readout before it is mixed; above 1 makes it surer, 0 leaves it out.
 
     Returns
     -------
@@ -78,8 +78,8 @@ def mix_with(blocks: Float32, ngram: Float32, weight: float, sharpness: float = 
         raise ModelError(f"cannot mix log-probabilities of shapes {shapes}: need one shape [..., {VOCABULARY}]")
     if not 0.0 <= weight <= 1.0:
         raise ModelError(f"weight {weight} of the n-gram model: must lie between 0 and 1")
-    if not 0.0 < sharpness < float("inf"):
-        raise ModelError(f"sharpness {sharpness}: must be a positive number")
+    if not 0.0 <= sharpness < float("inf"):
+        raise ModelError(f"sharpness {sharpness}: must be a number from 0 up")
     logits = blocks.astype(np.float64) * ((1.0 - weight) * sharpness)
     logits += weight * ngram.astype(np.float64)
     return normalise_log_probs(logits)

@@ -56,7 +56,7 @@ def fit_mixture(
     targets : uint8 ``[...]``
         The bytes that followed.
     with_sharpness : bool
-        Fit the sharpness too; otherwise it is 1.
+        Fit the sharpness too, which is never worse than the weight alone; otherwise it is 1.
 
     Raises
     ------
@@ -64,12 +64,16 @@ def fit_mixture(
         If shapes do not fit, there are no rows, or a row holds a number that is not finite.
     """
     experts, wanted = _rows([blocks, ngram], targets)
+    line = _Problem(experts, wanted, np.array([1.0, 0.0]), np.array([[-1.0], [1.0]]), np.array([1.0]))
+    (weight,), nats = line.minimise(np.array([0.5]))
+    plain = MixtureFit(float(weight), 1.0, nats)
     if not with_sharpness:
-        line = _Problem(experts, wanted, np.array([1.0, 0.0]), np.array([[-1.0], [1.0]]), np.array([1.0]))
-        (weight,), nats = line.minimise(np.array([0.5]))
-        return MixtureFit(float(weight), 1.0, nats)
+        return plain
     plane = _Problem(experts, wanted, np.zeros(2), np.eye(2), np.array([MAX_SHARPNESS, MAX_WEIGHT]))
-    (share, weight), nats = plane.minimise(np.array([0.5, 0.5]))
+    share, weight = 1.0 - plain.weight, min(plain.weight, MAX_WEIGHT)
+    (share, weight), nats = plane.minimise(np.array([share, weight]))
+    if nats > plain.nats_per_byte:  # the best weight alone lies beyond MAX_WEIGHT
+        return plain
     return MixtureFit(float(weight), float(share / (1.0 - weight)), nats)
 
 

@@ -19,7 +19,7 @@ from blockswarm.model.ngram_file import GROUP, SMALLEST_LARGE, Header, read_head
 _NODES_AT_ONCE = 1 << 15
 """Nodes checked together, and values divided by 256: bounds the memory that opening takes (some 20 MB)."""
 
-_DECODED = 1 << 16
+_DECODED = 1 << 17
 """Levels with at most so many follower pairs keep their counts in memory: few, asked at every byte, and often large."""
 
 Index = NDArray[np.int64]

@@ -45,7 +45,7 @@ def test_weights_at_the_ends_leave_one_of_the_two() -> None:
     np.testing.assert_allclose(mix_with(_rows(1), _rows(2), 1.0), _rows(2), atol=1e-6)
 
 
-@pytest.mark.parametrize(("weight", "sharpness"), [(-0.1, 1), (1.1, 1), (np.nan, 1), (0.5, 0), (0.5, np.inf)])
+@pytest.mark.parametrize(("weight", "sharpness"), [(-0.1, 1), (1.1, 1), (np.nan, 1), (0.5, -1), (0.5, np.inf)])
 def test_weights_and_sharpness_out_of_range_are_refused(weight: float, sharpness: float) -> None:
     with pytest.raises(ModelError, match=r"weight|sharpness"):
         mix_with(_rows(1), _rows(2), weight, sharpness)

@@ -27,7 +27,7 @@ def cross_entropy(rows: np.ndarray, targets: np.ndarray) -> float:
 
 
 @given(st.integers(0, 99), st.floats(0, 3), st.floats(0, 3))
-@settings(max_examples=10)
+@settings(max_examples=15)
 def test_no_other_weight_is_better(seed: int, left: float, right: float) -> None:
     blocks, ngram, targets = experts(seed, left, right)
     fit = fit_mixture(blocks, ngram, targets)
@@ -38,7 +38,7 @@ def test_no_other_weight_is_better(seed: int, left: float, right: float) -> None
 
 
 @given(st.integers(0, 99), st.floats(0, 3), st.floats(0, 3))
-@settings(max_examples=10)
+@settings(max_examples=15)
 def test_no_other_weight_and_sharpness_are_better(seed: int, left: float, right: float) -> None:
     blocks, ngram, targets = experts(seed, left, right)
     fit = fit_mixture(blocks, ngram, targets, with_sharpness=True)
@@ -77,9 +77,30 @@ def test_blocks_that_are_too_shy_or_too_sure_are_corrected() -> None:
 def test_fits_stay_within_bounds() -> None:
     certain = normalise_log_probs(np.eye(256, dtype=np.float32) * 0.01)
     assert fit_sharpness(certain, np.arange(256, dtype=np.uint8)).sharpness == MAX_SHARPNESS
-    shy = normalise_log_probs(np.eye(256, dtype=np.float32))
-    fit = fit_mixture(np.zeros_like(shy), shy, np.arange(256, dtype=np.uint8), with_sharpness=True)
-    assert fit.weight == MAX_WEIGHT
+    wrong = normalise_log_probs(-np.eye(256, dtype=np.float32))
+    fit = fit_sharpness(wrong, np.arange(256, dtype=np.uint8))
+    assert fit.sharpness == 0.0
+    assert fit.nats_per_byte == pytest.approx(np.log(256))
+
+
+def test_blocks_that_only_mislead_are_left_out() -> None:
+    blocks, _, targets = experts(5, 0.0, 0.0)
+    misled = normalise_log_probs(-blocks.astype(np.float64))
+    shy = normalise_log_probs(0.5 * blocks.astype(np.float64))
+    noisy = np.random.default_rng(0).standard_normal(shy.shape)
+    ngram = normalise_log_probs(4 * shy.astype(np.float64) + 4 * noisy)  # much too sure: its weight stays inside
+    fit = fit_mixture(misled, ngram, targets, with_sharpness=True)
+    assert fit.sharpness == 0.0
+    assert 0.0 < fit.weight < MAX_WEIGHT
+    mixed = mix_with(misled, ngram, fit.weight, fit.sharpness)
+    assert cross_entropy(mixed, targets) == pytest.approx(fit.nats_per_byte, abs=1e-6)
+
+
+def test_fitting_the_sharpness_too_is_never_worse_than_the_weight_alone() -> None:
+    blocks, ngram, targets = experts(0, 1.0, 0.0)  # the n-gram model knows all there is: its weight nears 1
+    alone = fit_mixture(blocks, ngram, targets)
+    assert alone.weight > MAX_WEIGHT
+    assert fit_mixture(blocks, ngram, targets, with_sharpness=True).nats_per_byte <= alone.nats_per_byte
 
 
 def test_windows_fit_as_well_as_rows_and_always_the_same() -> None:

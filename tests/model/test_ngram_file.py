@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blockswarm.model.errors import ModelError
@@ -18,6 +18,7 @@ TEXT = np.frombuffer(b"round the rugged rocks the ragged rascal ran. " * 8, np.u
 
 
 @given(texts(), orders, st.integers(1, 4))
+@settings(max_examples=40)
 def test_building_twice_gives_equal_bytes(text: np.ndarray, order: int, min_count: int) -> None:
     first = build_ngram_file(text, order=order, min_count=min_count)
     # Not even the memory order of the text matters.
@@ -32,6 +33,7 @@ def test_the_file_of_a_text_is_the_same_on_every_machine() -> None:
 
 
 @given(texts(), orders)
+@settings(max_examples=40)
 def test_the_file_holds_the_counts(text: np.ndarray, order: int) -> None:
     levels = count_ngrams(text, order)
     _, stored = read_ngram_file(memoryview(build_ngram_file(text, order=order)))
