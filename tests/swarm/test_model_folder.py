@@ -34,7 +34,7 @@ def states(manifest: Manifest = MANIFEST, seed: int = 0) -> list[SavedState]:
     """A state of every subject, those of blocks certified."""
     made = []
     for subject in manifest.subjects:
-        values = np.random.default_rng([seed, subject + 1]).standard_normal(manifest.parameters(subject)) * 0.1
+        values = np.random.default_rng([seed, subject + 1]).standard_normal(manifest.parameters(subject)) * 0.3
         values = values.astype(np.float32)
         certificate = b""
         if subject != EMBEDDING:
