@@ -90,8 +90,12 @@ def lines(summary: ModelSummary) -> list[str]:
     """The folder for people."""
     text = [f"wrote {summary.folder}: {summary.parameters:,} parameters in {summary.file_bytes / 1e6:.1f} MB"]
     for state in summary.states:
-        signed = f"certified by {state.voters} of {state.members}" if state.members else "as training begins"
+        signed = f"certified by {state.voters} of {state.members}" if state.members else _unsigned(state.round)
         text.append(
             f"  {state.file:<22} round {state.round}, {state.samples:,} samples, {signed}, {state.digest.hex()[:12]}"
         )
     return text
+
+
+def _unsigned(round_number: int) -> str:
+    return "uncertified" if round_number else "what training begins with"

@@ -126,7 +126,7 @@ def _state(state: StateSummary) -> tuple[str, ...]:
     if state.members:
         certified = f"{state.voters} of {state.members} replicas"
     else:
-        certified = "nobody (genesis)" if state.round == 0 else "nobody"
+        certified = "nobody" if state.round else "nobody: it is the genesis"
     return (
         subject_name(state.subject),
         str(state.round),
