@@ -196,7 +196,7 @@ def evaluate(
         readout=readout,
         seed=seed,
         pin="genesis" if genesis else None,
-        timeout=timeout or max(LEAST_SECONDS, sample.predicted / BYTES_PER_SECOND),
+        timeout=max(LEAST_SECONDS, sample.predicted / BYTES_PER_SECOND) if timeout is None else timeout,
         progress=progress,
     )
     last = model.stats.last

@@ -98,7 +98,7 @@ class Export:
             except LostStateError as error:
                 if attempt + 1 == ATTEMPTS:
                     raise
-                self._core.notify("replaced", f"{error}; taking what there is now")
+                self._core.notify("re-pinned", f"{error}; taking what there is now")
                 self._count(before - self._done)
                 await self._core.survey(fresh=True)
                 offered = await find(self._core, offered.subject)
