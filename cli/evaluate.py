@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from blockswarm.swarm.errors import ClientError
     from blockswarm.swarm.evaluation import Evaluation, Sample
 
-DEFAULT_BYTES = 1 << 15
-"""Bytes measured unless the user says otherwise: 32 stretches, enough for an interval."""
+DEFAULT_BYTES = 1 << 14
+"""Bytes measured unless the user says otherwise: 16 stretches, enough for an interval, and seconds on a small swarm."""
 
 
 def byte_limit(value: str) -> int:
@@ -100,7 +100,7 @@ def command(
         sample = take_sample(
             data or manifest.data.name, context=manifest.model.context, max_bytes=max_bytes, whole=part == "all"
         )
-        options = {"seed": seed, "genesis": states == "genesis", "timeout": timeout}
+        options = {"seed": seed, "pin": None if states == "latest" else states, "timeout": timeout}
         measured, failed = measure(model, sample, readout, **options)
         if as_json:
             print_json({"run_id": model.run_id, **as_values(sample, manifest.model.context, measured, failed)})
@@ -160,9 +160,18 @@ def lines(
     """The figures for people."""
     from blockswarm.model.windows import context_rule
 
-    text = [f"{run_id}: {sample}", f"  {context_rule(context)}"]
+    text = [f"{run_id}{_rounds(measured)}: {sample}", f"  {context_rule(context)}"]
     text += [f"  {name:<9} {_figures(one)}" for name, one in measured.items()]
     return text + [f"  {name:<9} {_why_not(name, error)}" for name, error in failed.items()]
+
+
+def _rounds(measured: Mapping[Readout, Evaluation]) -> str:
+    """Which states were measured, by the rounds of the blocks'."""
+    states = [one.states for one in measured.values() if one.states is not None]
+    rounds = {block["round"] for pin in states for block in pin["blocks"].values()}
+    if not rounds:
+        return ""
+    return f", round {min(rounds)}" if len(rounds) == 1 else f", rounds {min(rounds)} to {max(rounds)}"
 
 
 def _figures(one: Evaluation) -> str:

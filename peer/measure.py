@@ -57,8 +57,9 @@ def measure(wanted: Wanted) -> dict[str, Any]:
     with _patiently(lambda: SwarmClient.connect(wanted.peers_file)) as swarm:
         context = swarm.manifest.model.context
         sample = take_sample(wanted.data, context=context, max_bytes=wanted.max_bytes)
+        pin = "genesis" if wanted.genesis else None
         ce = {
-            readout: _patiently(partial(evaluate, swarm, sample, readout=readout, genesis=wanted.genesis))
+            readout: _patiently(partial(evaluate, swarm, sample, readout=readout, pin=pin))
             for readout in wanted.readouts
         }
         with ThreadPoolExecutor(max(1, len(wanted.prompts))) as pool:

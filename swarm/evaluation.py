@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from blockswarm.model.mixing import Readout
 from blockswarm.model.scoring import STRETCH, TextScore, score_of
 from blockswarm.swarm.errors import ClientError, NoHolderError, UntrustedAnswerError
-from blockswarm.swarm.options import Progress, ReadingOptions
+from blockswarm.swarm.options import PinChoice, Progress, ReadingOptions
 from blockswarm.swarm.score import Score, Spans
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def evaluate(
     *,
     readout: Readout = "parallel",
     seed: int = 0,
-    genesis: bool = False,
+    pin: PinChoice = None,
     timeout: float | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -175,8 +175,8 @@ def evaluate(
         How blocks become one model.
     seed : int
         Of the sweep's noise.
-    genesis : bool
-        Measure the states training began with.
+    pin : optional
+        States to measure; see :meth:`blockswarm.swarm.client.SwarmClient.generate`.
     timeout : float, optional
         Seconds for all of it; by default what ``BYTES_PER_SECOND`` needs.
     progress : callable, optional
@@ -195,7 +195,7 @@ def evaluate(
         spans=[(begin - 1, end - 1) for begin, end in sample.spans],
         readout=readout,
         seed=seed,
-        pin="genesis" if genesis else None,
+        pin=pin,
         timeout=max(LEAST_SECONDS, sample.predicted / BYTES_PER_SECOND) if timeout is None else timeout,
         progress=progress,
     )
@@ -210,9 +210,11 @@ def evaluate(
 
 
 def evaluate_each(
-    model: Model, sample: Sample, readouts: Iterable[Readout], **options: Any
+    model: Model, sample: Sample, readouts: Iterable[Readout], *, pin: PinChoice = None, **options: Any
 ) -> tuple[dict[Readout, Evaluation], dict[Readout, ClientError]]:
     """`evaluate` with several readouts: what was measured, and what could not be while another readout could.
+
+    All readouts are measured with the same states, as long as the swarm keeps them.
 
     Raises
     ------
@@ -222,10 +224,16 @@ def evaluate_each(
     measured: dict[Readout, Evaluation] = {}
     failed: dict[Readout, ClientError] = {}
     for readout in readouts:
-        try:
-            measured[readout] = evaluate(model, sample, readout=readout, **options)
-        except (NoHolderError, UntrustedAnswerError) as error:
-            failed[readout] = error
+        first = next((one for one in measured.values() if not one.missing), None)
+        choices = [pin] if pin is not None or first is None else [first.states, None]
+        for choice in choices:
+            try:
+                measured[readout] = evaluate(model, sample, readout=readout, pin=choice, **options)
+                break
+            except (NoHolderError, UntrustedAnswerError) as error:
+                failed[readout] = error
+        if readout in measured:
+            failed.pop(readout, None)
     if not measured:
         raise next(iter(failed.values()))
     return measured, failed

@@ -66,7 +66,7 @@ def test_evaluate_says_what_was_measured_and_how(folder: Path, text: Path, capsy
         assert figures["ci95"][readout] == pytest.approx(expected.ci95, abs=1e-6)
     assert front.run([*map(str, asked)]) == 0
     first, rule, parallel, sweep = capsys.readouterr().out.splitlines()
-    assert first == f"{MANIFEST.run_id}: all {length - 1:,} bytes of {text}"
+    assert first == f"{MANIFEST.run_id}, round 5: all {length - 1:,} bytes of {text}"
     assert rule.strip() == context_rule(CONTEXT)
     for line, readout in ((parallel, "parallel"), (sweep, "sweep")):
         assert line.split()[:2] == [readout, f"{figures['ce'][readout]:.4f}"]

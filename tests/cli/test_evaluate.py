@@ -26,6 +26,15 @@ def test_what_was_measured_stands_first() -> None:
     assert second.strip().startswith("windows of 128 bytes that jump by 64: each byte is predicted from the 65 to 128")
 
 
+def test_the_rounds_of_the_states_are_told() -> None:
+    def first(*rounds: int) -> str:
+        states = {"blocks": {str(block): {"round": number} for block, number in enumerate(rounds)}}
+        one = Evaluation(SAMPLE, TextScore(2.0, 2048, 0.05), states=states)
+        return evaluate.lines("demo-1", SAMPLE, 128, {"parallel": one}, {})[0].partition(": ")[0]
+
+    assert (first(7, 7), first(8, 7)) == ("demo-1, round 7", "demo-1, rounds 7 to 8")
+
+
 def test_figures_in_nats_and_bits_with_their_interval() -> None:
     one = Evaluation(SAMPLE, TextScore(2.0, 2048, 0.05))
     assert lines({"parallel": one}, {}) == ["  parallel  2.0000 ± 0.0500 nats/byte, 2.8854 ± 0.0721 bits/byte"]

@@ -74,7 +74,7 @@ def test_evaluate_measures_both_readouts(swarm: LocalSwarm, tmp_path: Path) -> N
     unseen.write_text("The quick brown fox jumps over the lazy dog. " * 10)
     text = swarm.command("evaluate", "--data", str(unseen), "--part", "all", timeout=ANSWER_SECONDS).stdout
     first, rule, parallel, sweep = text.splitlines()
-    assert first == f"{swarm.manifest.run_id}: all 449 bytes of {unseen}"
+    assert first.startswith(f"{swarm.manifest.run_id}, round") and first.endswith(f": all 449 bytes of {unseen}")
     assert rule.startswith("  windows of ")
     assert [line.split()[0] for line in (parallel, sweep)] == ["parallel", "sweep"]
 

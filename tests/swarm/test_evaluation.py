@@ -29,8 +29,9 @@ def numbered(tmp_path: Path) -> str:
 class Knowing:
     """Stands in for a model: ln p of a byte is minus its place in the text, divided by 1000."""
 
-    def __init__(self, without: int | None = None) -> None:
+    def __init__(self, without: int | None = None, lost_pin: bool = False) -> None:
         self._without = without
+        self._lost_pin = lost_pin
         self.asked: list[dict[str, Any]] = []
         self.stats = ClientStats()
 
@@ -38,6 +39,8 @@ class Knowing:
         self.asked.append(options)
         if options["readout"] == "sweep" and self._without is not None:
             raise NoHolderError(self._without)
+        if self._lost_pin and options["pin"] is not None:
+            raise NoHolderError(0)
         places = np.concatenate([np.arange(begin, end) for begin, end in spans]) + len(given)
         self.stats.last = CallReport("score", options["readout"], pin={"of": "now"}, repinned=2)
         return Score(-places / 1000.0, () if self._without is None else (self._without,))
@@ -103,9 +106,23 @@ def test_a_long_text_gets_more_time(numbered: str) -> None:
     model = Knowing()
     sample = take_sample(numbered, context=128, whole=True)
     evaluate(model, sample)
-    evaluate(model, sample, timeout=5.0, genesis=True, seed=4)
+    evaluate(model, sample, timeout=5.0, pin="genesis", seed=4)
     assert [asked["timeout"] for asked in model.asked] == [pytest.approx(99_999 / 50), 5.0]
     assert [(asked["pin"], asked["seed"]) for asked in model.asked] == [(None, 0), ("genesis", 4)]
+
+
+def test_readouts_are_compared_on_the_same_states_while_the_swarm_keeps_them(numbered: str) -> None:
+    sample = take_sample(numbered, context=128, whole=True)
+    model = Knowing()
+    evaluate_each(model, sample, ["parallel", "sweep"])
+    assert [asked["pin"] for asked in model.asked] == [None, {"of": "now"}]
+    model = Knowing(lost_pin=True)
+    measured, failed = evaluate_each(model, sample, ["parallel", "sweep"])
+    assert [asked["pin"] for asked in model.asked] == [None, {"of": "now"}, None]
+    assert list(measured) == ["parallel", "sweep"] and not failed
+    model = Knowing()
+    evaluate_each(model, sample, ["parallel", "sweep"], pin="genesis")
+    assert [asked["pin"] for asked in model.asked] == ["genesis"] * 2
 
 
 def test_a_readout_that_is_impossible_does_not_hide_the_other(numbered: str) -> None:
