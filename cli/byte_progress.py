@@ -1,4 +1,4 @@
-"""A progress bar on standard error, where somebody watches."""
+"""A progress bar of bytes on standard error, where somebody watches."""
 
 from __future__ import annotations
 

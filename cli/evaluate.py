@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from blockswarm.cli.asking import asked_model
+from blockswarm.cli.byte_progress import progress_bar
 from blockswarm.cli.options import choosing_model, json_output
 from blockswarm.cli.output import print_json
-from blockswarm.cli.byte_progress import progress_bar
 
 if TYPE_CHECKING:
     from blockswarm.model.mixing import Readout

@@ -9,9 +9,9 @@ import click
 
 from blockswarm.cli import evaluate as measuring
 from blockswarm.cli.asking import connected
+from blockswarm.cli.byte_progress import progress_bar
 from blockswarm.cli.options import PathType, choosing_run, finding_peers, json_output
 from blockswarm.cli.output import print_json
-from blockswarm.cli.byte_progress import progress_bar
 
 if TYPE_CHECKING:
     from blockswarm.swarm.model_card import ModelSummary

@@ -12,6 +12,12 @@ from blockswarm.model.config import VOCABULARY
 from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import Float32, philox
 
+Readout = Literal["parallel", "sweep"]
+"""How blocks become one model: all at once, averaged; or one after another as in the paper."""
+
+VETO_FLOOR = -30.0
+"""Log-probabilities are raised to this, so that no single block can veto a byte for ever."""
+
 
 def normalise_log_probs(logits: NDArray[np.floating]) -> Float32:
     """``logits`` ``[..., 256]`` shifted so that each row's probabilities sum to one (float64 inside)."""
@@ -19,13 +25,6 @@ def normalise_log_probs(logits: NDArray[np.floating]) -> Float32:
     wide -= wide.max(axis=-1, keepdims=True)
     wide -= np.log(np.exp(wide).sum(axis=-1, keepdims=True))
     return wide.astype(np.float32)
-
-
-Readout = Literal["parallel", "sweep"]
-"""How blocks become one model: all at once, averaged; or one after another as in the paper."""
-
-VETO_FLOOR = -30.0
-"""Log-probabilities are raised to this, so that no single block can veto a byte for ever."""
 
 
 def without_veto(rows: Float32) -> Float32:
