@@ -45,15 +45,15 @@ def test_the_folder_is_the_same_model_as_the_swarm(swarm: Any, tmp_path: Path, r
         from blockswarm.swarm.evaluation import Sample, evaluate, spread
         {ADVANCE}
         text = {TEXT!r}.encode()
-        samples = [Sample("test", "all", text, spread(len(text), most)) for most in (0, 2048, 300)]
+        samples = [Sample("test", "all", text, spread(len(text), most)) for most in (0, 300)]
         with SwarmClient.connect(peers) as client:
             client.export({str(tmp_path / "model")!r})
             here = LocalModel.open({str(tmp_path / "model")!r}, device="cpu")
             figures = [
                 [evaluate(model, sample, readout={readout!r}, seed=4) for model in (client, here)] for sample in samples
             ]
-            texts = [[model.generate("The ", max_bytes=100, seed=seed, temperature=1.0, readout={readout!r},
-                                     pin=here.pin) for model in (client, here)] for seed in range(3)]
+            texts = [[model.generate("The ", max_bytes=60, seed=seed, temperature=1.0, readout={readout!r},
+                                     pin=here.pin) for model in (client, here)] for seed in range(2)]
         result(ce=[[one.score.nats_per_byte for one in pair] for pair in figures],
                ci=[[one.score.ci95 for one in pair] for pair in figures],
                bytes=[[one.score.bytes for one in pair] for pair in figures],
@@ -61,10 +61,10 @@ def test_the_folder_is_the_same_model_as_the_swarm(swarm: Any, tmp_path: Path, r
         """
     )
     length = len(TEXT.encode())
-    assert found["bytes"] == [[length - 1] * 2, [2048] * 2, [300] * 2]
+    assert found["bytes"] == [[length - 1] * 2, [300] * 2]
     for through_the_swarm, from_the_folder in found["ce"]:
         assert from_the_folder == pytest.approx(through_the_swarm, abs=1e-6)
-    assert found["ci"][0][0] == pytest.approx(found["ci"][0][1], abs=1e-6) and found["ci"][2] == [None, None]
+    assert found["ci"][0][0] == pytest.approx(found["ci"][0][1], abs=1e-6) and found["ci"][1] == [None, None]
     assert all(states == found["pin"] for states in found["states"])
     for through_the_swarm, from_the_folder in found["texts"]:
         assert from_the_folder == through_the_swarm
