@@ -314,9 +314,6 @@ def test_evaluate_measures_without_a_block_and_says_that_the_sweep_is_impossible
     assert figures["missing"] == {"parallel": [1], "sweep": None}
     assert math.isfinite(figures["ce"]["parallel"]) and figures["ce"]["sweep"] is None
     assert figures["impossible"]["sweep"].startswith("no live holder of block 1")
-    shown = without_block_1.ask("evaluate", "--max-bytes", "512").stdout
-    assert "without block 1, which nobody serves" in shown
-    assert "impossible: it goes through every block, and nobody serves block 1" in shown
     alone = without_block_1.ask("evaluate", "--max-bytes", "512", "--readout", "sweep", check=False)
     assert alone.returncode == 1 and one(alone.stderr.splitlines()).startswith("error: no live holder of block 1")
 
