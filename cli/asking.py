@@ -1,4 +1,4 @@
-"""How commands that only ask the swarm reach it."""
+"""How commands that only ask a model reach it: in the swarm, or in a folder on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from blockswarm.cli.options import STATE_ROOT, peers_from
 
 if TYPE_CHECKING:
-    from blockswarm.swarm import SwarmClient
+    from blockswarm.swarm import LocalModel, SwarmClient
 
 CONNECT_SECONDS = 30.0
 MET_PEERS = STATE_ROOT / "met_peers.json"
@@ -31,3 +31,26 @@ def connected(peers_file: Path | None, peer: tuple[str, ...], run_id: str | None
         cache = MET_PEERS if STATE_ROOT.is_dir() else None  # asking makes no folders
         with SwarmClient.connect(peers, run=run_id, timeout=CONNECT_SECONDS, cache=cache) as swarm:
             yield swarm
+
+
+@contextmanager
+def asked_model(
+    checkpoint: Path | None,
+    device: str | None,
+    peers_file: Path | None,
+    peer: tuple[str, ...],
+    run_id: str | None,
+) -> Iterator[SwarmClient | LocalModel]:
+    """The model in the folder ``checkpoint``, reached without a network; without one the swarm's."""
+    if checkpoint is None:
+        if device is not None:
+            raise click.UsageError("--device is where a model of one's own is computed: give --checkpoint too")
+        with connected(peers_file, peer, run_id) as swarm:
+            yield swarm
+        return
+    if peers_file is not None or peer or run_id is not None:
+        raise click.UsageError("--checkpoint needs no swarm: leave out --peers-file, --peer and --run")
+    from blockswarm.swarm import LocalModel
+
+    with LocalModel.open(checkpoint, device=device or "auto") as model:
+        yield model

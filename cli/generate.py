@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
-from blockswarm.cli.asking import connected
-from blockswarm.cli.options import choosing_run, finding_peers, json_output
+from blockswarm.cli.asking import asked_model
+from blockswarm.cli.options import choosing_model, json_output
 from blockswarm.cli.output import for_terminal, print_json
+
+WHERE = ("checkpoint", "device", "peers_file", "peer", "run_id")
+"""Parameters that say where the model is; the others say what is wanted of it."""
 
 
 @click.command()
@@ -31,27 +33,27 @@ from blockswarm.cli.output import for_terminal, print_json
 )
 @click.option("--best-effort", is_flag=True, help="Go on without blocks nobody serves, and say which.")
 @click.option("--timeout", type=float, default=120.0, show_default=True, metavar="S", help="Time for the whole text.")
-@finding_peers
-@choosing_run
+@choosing_model
 @json_output
-def command(
-    prompt: str, peers_file: Path | None, peer: tuple[str, ...], run_id: str | None, as_json: bool, **options: Any
-) -> None:
+def command(prompt: str, as_json: bool, **options: Any) -> None:
     """Continue PROMPT with the swarm's model, byte by byte as the text comes. PROMPT - reads standard input.
+
+    With --checkpoint the model is taken from a folder, and the same seed gives the text its states give in the swarm.
 
     \b
     Examples:
       blockswarm generate "The " --max-bytes 200 --temperature 0.5
       blockswarm generate "def " --seed 1 --json
+      blockswarm generate "The " --checkpoint demo-0123456789ab
     """
     given = sys.stdin.buffer.read() if prompt == "-" else os.fsencode(prompt)
-    with connected(peers_file, peer, run_id) as swarm:
+    with asked_model(**{name: options.pop(name) for name in WHERE}) as model:
         if not as_json:
             shown = for_terminal if sys.stdout.isatty() else str
-            for piece in swarm.stream(given, **options):
+            for piece in model.stream(given, **options):
                 click.echo(shown(piece), nl=False)
             click.echo()
             return
-        text = swarm.generate(given, **options)
-        report = swarm.stats.as_json()["last"]
-        print_json({"run_id": swarm.run_id, "prompt": given.decode(errors="replace"), "text": text, **report})
+        text = model.generate(given, **options)
+        report = model.stats.as_json()["last"]
+        print_json({"run_id": model.run_id, "prompt": given.decode(errors="replace"), "text": text, **report})

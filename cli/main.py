@@ -27,6 +27,7 @@ COMMANDS = {
     "status": "Show who holds which block, and how training goes.",
     "generate": "Continue a text with the swarm's model.",
     "evaluate": "Measure the model's cross-entropy on a text.",
+    "export": "Write the swarm's model into a folder.",
     "experiment": "Measure the learning method on a text, without a swarm.",
     "demo": "Run a whole swarm on this machine for two minutes.",
 }

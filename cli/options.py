@@ -66,6 +66,23 @@ def choosing_run(function: Function) -> Function:
     return click.option("--run", "run_id", metavar="ID", help="Run to use, if the peers know several.")(function)
 
 
+def choosing_model(function: Function) -> Function:
+    """``--checkpoint``: a model folder instead of a swarm, with ``--device``, and else where the swarm is found."""
+    for option in (
+        choosing_run,
+        finding_peers,
+        click.option("--device", metavar="NAME", help="With --checkpoint: torch device. [default: cuda or cpu]"),
+        click.option(
+            "--checkpoint",
+            type=PathType,
+            metavar="FOLDER",
+            help="A model folder, as written by `blockswarm export`, instead of the swarm; needs no network.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def hosting(function: Function) -> Function:
     """Options of everything that listens: identity, addresses, state, log."""
     for option in (

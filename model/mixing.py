@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,12 @@ from blockswarm.model.config import VOCABULARY
 from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import Float32, philox
 
+Readout = Literal["parallel", "sweep"]
+"""How blocks become one model: all at once, averaged; or one after another as in the paper."""
+
+VETO_FLOOR = -30.0
+"""Log-probabilities are raised to this, so that no single block can veto a byte for ever."""
+
 
 def normalise_log_probs(logits: NDArray[np.floating]) -> Float32:
     """``logits`` ``[..., 256]`` shifted so that each row's probabilities sum to one (float64 inside)."""
@@ -18,6 +25,11 @@ def normalise_log_probs(logits: NDArray[np.floating]) -> Float32:
     wide -= wide.max(axis=-1, keepdims=True)
     wide -= np.log(np.exp(wide).sum(axis=-1, keepdims=True))
     return wide.astype(np.float32)
+
+
+def without_veto(rows: Float32) -> Float32:
+    """``rows`` with every log-probability at least ``VETO_FLOOR``: what a readout takes of each block's answer."""
+    return np.maximum(rows, np.float32(VETO_FLOOR))
 
 
 def mix_log_probs(rows: Sequence[Float32]) -> Float32:

@@ -72,8 +72,10 @@ def score_of(log_probs: NDArray[np.floating]) -> TextScore:
     return TextScore(float(wide.mean()), len(wide), ci95)
 
 
-def cut_windows(text: Bytes, context: int, at_once: int) -> Iterator[tuple[Bytes, NDArray[np.int64], int]]:
-    """The windows that together give every row of ``text`` once, in batches of equal shape and in order.
+def cut_windows(
+    text: Bytes, context: int, at_once: int, first: int = 0
+) -> Iterator[tuple[Bytes, NDArray[np.int64], int]]:
+    """The windows that together give the rows of ``text`` from ``first`` on once, in batches of equal shape, in order.
 
     Parameters
     ----------
@@ -83,6 +85,8 @@ def cut_windows(text: Bytes, context: int, at_once: int) -> Iterator[tuple[Bytes
         Bytes in a full window.
     at_once : int
         Most windows in a batch.
+    first : int
+        The first row wanted.
 
     Yields
     ------
@@ -90,7 +94,7 @@ def cut_windows(text: Bytes, context: int, at_once: int) -> Iterator[tuple[Bytes
         Windows, the position of each one's first byte, and the row of a window from which on its rows count.
     """
     batch: list[tuple[int, int, int]] = []
-    for window in plan_windows(len(text), context):
+    for window in plan_windows(len(text), context, first):
         if batch and (len(batch) == at_once or _shape(window) != _shape(batch[0])):
             yield _stack(text, batch)
             batch = []
@@ -109,8 +113,10 @@ def _stack(text: Bytes, batch: list[tuple[int, int, int]]) -> tuple[Bytes, NDArr
     return windows, np.array([start for start, _, _ in batch]), batch[0][2]
 
 
-def next_byte_log_probs(predict: Predict, text: Bytes, context: int, *, at_once: int = 64) -> NDArray[np.float64]:
-    """ln p of every byte of ``text`` but the first, each given the bytes before it in its window.
+def next_byte_log_probs(
+    predict: Predict, text: Bytes, context: int, *, at_once: int = 64, first: int = 1
+) -> NDArray[np.float64]:
+    """ln p of the bytes of ``text`` from ``first`` on, each given the bytes before it in its window.
 
     Parameters
     ----------
@@ -122,14 +128,16 @@ def next_byte_log_probs(predict: Predict, text: Bytes, context: int, *, at_once:
         Bytes in a full window.
     at_once : int
         Most windows that ``predict`` gets in one call.
+    first : int
+        Position of the first byte predicted, at least 1: the first byte of a text has nothing before it.
 
     Returns
     -------
-    ndarray, float64 ``[m − 1]``
+    ndarray, float64 ``[m − first]``
     """
     parts = []
-    done = 1
-    for windows, starts, take_from in cut_windows(text[:-1], context, at_once):
+    done = first
+    for windows, starts, take_from in cut_windows(text[:-1], context, at_once, first - 1):
         rows = predict(windows, starts)[:, take_from:]
         count = rows.shape[0] * rows.shape[1]
         targets = text[done : done + count].astype(np.int64)

@@ -40,8 +40,17 @@ def window_start(position: int, context: int) -> int:
     return ((position - context) // jump + 1) * jump
 
 
-def plan_windows(length: int, context: int) -> list[tuple[int, int, int]]:
-    """Windows that together give every row of a text of ``length`` bytes exactly once.
+def plan_windows(length: int, context: int, first: int = 0) -> list[tuple[int, int, int]]:
+    """Windows that together give the rows ``first … length − 1`` of a text exactly once.
+
+    Parameters
+    ----------
+    length : int
+        Bytes of the text that are read.
+    context : int
+        Bytes in a full window.
+    first : int
+        The first row wanted. Its value is the same as when all rows before it are wanted too.
 
     Returns
     -------
@@ -50,10 +59,21 @@ def plan_windows(length: int, context: int) -> list[tuple[int, int, int]]:
         on: they are the rows ``start + take_from … stop − 1`` of the text. In order, without gap or repetition.
     """
     plan = []
-    position = 0
+    position = first
     while position < length:
         start = window_start(position, context)
         stop = min(start + context, length)
         plan.append((start, stop, position - start))
         position = stop
     return plan
+
+
+def context_rule(context: int) -> str:
+    """The rule in words, for reports: how much of a text a byte is predicted from."""
+    jump = _jump(context)
+    least = context - jump + 1
+    seen = f"{context}" if least == context else f"{least} to {context}"
+    return (
+        f"windows of {context} bytes that jump by {jump}: each byte is predicted from the {seen} bytes before it "
+        "(fewer at the beginning of the text)"
+    )

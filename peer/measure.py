@@ -16,11 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blockswarm.errors import BlockswarmError
-from blockswarm.swarm.evaluation import evaluate, read_stretches
+from blockswarm.swarm.evaluation import evaluate, take_sample
 
 if TYPE_CHECKING:
+    from blockswarm.model.mixing import Readout
     from blockswarm.swarm.client import SwarmClient
-    from blockswarm.swarm.readouts import Readout
 
 T = TypeVar("T")
 
@@ -56,9 +56,10 @@ def measure(wanted: Wanted) -> dict[str, Any]:
 
     with _patiently(lambda: SwarmClient.connect(wanted.peers_file)) as swarm:
         context = swarm.manifest.model.context
-        stretches = read_stretches(wanted.data, context=context, max_bytes=wanted.max_bytes)
+        sample = take_sample(wanted.data, context=context, max_bytes=wanted.max_bytes)
+        pin = "genesis" if wanted.genesis else None
         ce = {
-            readout: _patiently(partial(evaluate, swarm, stretches, readout=readout, genesis=wanted.genesis))
+            readout: _patiently(partial(evaluate, swarm, sample, readout=readout, pin=pin))
             for readout in wanted.readouts
         }
         with ThreadPoolExecutor(max(1, len(wanted.prompts))) as pool:
@@ -69,7 +70,7 @@ def measure(wanted: Wanted) -> dict[str, Any]:
             pieces = [piece.result() for piece in writing]
         status = _patiently(swarm.status)
         return {
-            "ce": {readout: result.nats_per_byte for readout, result in ce.items()},
+            "ce": {readout: result.score.nats_per_byte for readout, result in ce.items()},
             "pieces": pieces,
             "holders": [block.live for block in status.blocks],
         }

@@ -19,11 +19,11 @@ from blockswarm.dht.rpc import Reply
 from blockswarm.model.layout import CHUNK_BYTES
 from blockswarm.peer.download import Download, TransferError
 from blockswarm.peer.states import State
+from blockswarm.swarm import certified
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import Manifest, subject_name
 from blockswarm.swarm.messages import ChunkRequest, HeadRequest, StateHead
-from blockswarm.swarm.policy.acceptance import heavier
-from blockswarm.swarm.statements import Certificate, StatementError
+from blockswarm.swarm.statements import StatementError
 
 log = logging.getLogger(__name__)
 
@@ -68,34 +68,8 @@ class Offer:
 
 
 def heaviest(offers: Sequence[Offer]) -> StateHead:
-    """The state to take of several: most certified samples, on a tie the lower digest (PROTOCOL R6)."""
-    best = offers[0].head
-    for offer in offers[1:]:
-        if heavier(offer.head.samples, offer.head.digest, best.samples, best.digest):
-            best = offer.head
-    return best
-
-
-def check_certified(manifest: Manifest, subject: int, head: StateHead) -> None:
-    """Check that a quorum signed this state, or that it is the genesis.
-
-    Raises
-    ------
-    TransferError
-        With what does not fit.
-    """
-    if head.round == 0:
-        if head.digest != manifest.genesis_digest(subject) or head.samples != 0:
-            raise TransferError("its round 0 is not the genesis of this run")
-        return
-    try:
-        certificate = Certificate.open(head.certificate, manifest.digest)
-    except StatementError as error:
-        raise TransferError(f"its certificate cannot be used: {error}") from error
-    members = certificate.members
-    claimed = (subject, head.round, head.digest, head.samples)
-    if (members.subject, members.round, certificate.digest, certificate.samples) != claimed:
-        raise TransferError("its certificate is of another state")
+    """The state to take of several (PROTOCOL R6)."""
+    return certified.heaviest([offer.head for offer in offers])
 
 
 class StateFetcher:
@@ -108,7 +82,7 @@ class StateFetcher:
     manifest : Manifest
         Says how large a state is and whose signatures count.
     check : callable
-        ``check(manifest, subject, head)`` raises `TransferError` for a head that must not be believed.
+        ``check(manifest, subject, head)`` raises `StatementError` for a head that must not be believed.
     choose : callable
         Picks one of the believable offers.
     stall : float
@@ -122,7 +96,7 @@ class StateFetcher:
         call: Call,
         manifest: Manifest,
         *,
-        check: Callable[[Manifest, int, StateHead], None] = check_certified,
+        check: Callable[[Manifest, int, StateHead], None] = certified.check_certified,
         choose: Callable[[Sequence[Offer]], StateHead] = heaviest,
         stall: float = STALL_SECONDS,
         parallel: int = PARALLEL,
@@ -162,7 +136,7 @@ class StateFetcher:
                 problems[peer_id] = "did not answer in time"
             elif (error := task.exception()) is None:
                 offers.append(Offer(peer_id, task.result()))
-            elif isinstance(error, RpcError | MessageError | TransferError):
+            elif isinstance(error, RpcError | MessageError | StatementError | TransferError):
                 problems[peer_id] = str(error)
             else:
                 raise error

@@ -1,24 +1,26 @@
-"""What all peers agree on, and the swarm seen from outside: manifest, messages, policies, client.
+"""What all peers agree on, and the swarm seen from outside: manifest, messages, policies, client, model folders.
 
-``SwarmClient`` and ``AsyncSwarmClient`` load on first use, so that peers, which must not import the client's network
-stack next to their own, can import everything else here.
+``SwarmClient``, ``AsyncSwarmClient`` and ``LocalModel`` load on first use: peers must not import the client's network
+stack next to their own, and a model in a folder needs no network at all.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from blockswarm.swarm.client import AsyncSwarmClient, SwarmClient
+    from blockswarm.swarm.local_model import LocalModel
 
-__all__ = ["AsyncSwarmClient", "SwarmClient"]
+__all__ = ["AsyncSwarmClient", "LocalModel", "SwarmClient"]
+
+_HOMES = {"AsyncSwarmClient": "client", "LocalModel": "local_model", "SwarmClient": "client"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from blockswarm.swarm import client
-
-        return getattr(client, name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

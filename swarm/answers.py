@@ -3,12 +3,17 @@ honest answer keeps, and one that breaks them costs its sender standing, never t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from blockswarm.model.config import VOCABULARY
+from blockswarm.model.mixing import without_veto
 from blockswarm.swarm.errors import UntrustedAnswerError
-from blockswarm.swarm.link import Reply
+
+if TYPE_CHECKING:
+    from blockswarm.swarm.link import Reply
 
 Float32 = NDArray[np.float32]
 
@@ -17,12 +22,9 @@ ROW_BYTES = VOCABULARY * 4
 NORMALISATION_TOLERANCE = 1e-3
 """Largest |logsumexp| of a row of log-probabilities; float32 rounding of an honest one stays under 1e-5."""
 
-FLOOR = -30.0
-"""Log-probabilities are raised to this, so that no single block can veto a byte for ever."""
-
 
 def check_rows(reply: Reply, rows: int) -> Float32:
-    """Log-probabilities in ``reply``: float32 ``[rows, 256]``, finite, normalised; floored at ``FLOOR``.
+    """Log-probabilities in ``reply``: float32 ``[rows, 256]``, finite, normalised; none below ``VETO_FLOOR``.
 
     Raises
     ------
@@ -37,7 +39,7 @@ def check_rows(reply: Reply, rows: int) -> Float32:
     worst = float(np.abs(total).max())
     if not (float(top.max()) <= NORMALISATION_TOLERANCE and worst < NORMALISATION_TOLERANCE):
         raise UntrustedAnswerError(f"probabilities sum to e^{worst:.3g}, not to 1")
-    return np.maximum(values, np.float32(FLOOR))
+    return without_veto(values)
 
 
 def check_hidden(reply: Reply, positions: int, dim: int) -> Float32:

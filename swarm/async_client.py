@@ -21,8 +21,20 @@ from blockswarm.swarm.client_base import (
     start,
     warn_incomplete,
 )
-from blockswarm.swarm.operations import Holder, Score
-from blockswarm.swarm.options import Reading, ReadingOptions, Writing, WritingOptions, as_bytes, check_timeout
+from blockswarm.swarm.exporting import EXPORT_SECONDS, Export
+from blockswarm.swarm.model_card import ModelSummary
+from blockswarm.swarm.model_writer import ModelFolderWriter
+from blockswarm.swarm.operations import Holder
+from blockswarm.swarm.options import (
+    Progress,
+    Reading,
+    ReadingOptions,
+    Writing,
+    WritingOptions,
+    as_bytes,
+    check_timeout,
+)
+from blockswarm.swarm.score import Score, Spans
 from blockswarm.swarm.status import SwarmStatus
 
 
@@ -72,12 +84,32 @@ class AsyncSwarmClient(ClientBase):
         warn_incomplete(report)
         return table
 
-    async def score(self, text: str | bytes, *, given: str | bytes = b"", **options: Unpack[ReadingOptions]) -> Score:
-        """How likely ``text`` is after ``given`` (empty stands for a newline)."""
-        work = (operations.score, self._core, as_bytes(text), as_bytes(given), Reading(**options))
+    async def score(
+        self,
+        text: str | bytes,
+        *,
+        given: str | bytes = b"",
+        spans: Spans | None = None,
+        **options: Unpack[ReadingOptions],
+    ) -> Score:
+        """How likely ``text`` is; see :meth:`blockswarm.swarm.client.SwarmClient.score`."""
+        work = (operations.score, self._core, as_bytes(text), as_bytes(given), spans, Reading(**options))
         result, report = await self._thread.run_async(*work)
         warn_incomplete(report)
         return result
+
+    async def export(
+        self,
+        folder: str | Path,
+        *,
+        force: bool = False,
+        timeout: float = EXPORT_SECONDS,
+        progress: Progress | None = None,
+    ) -> ModelSummary:
+        """Write the whole model into a folder; see :meth:`blockswarm.swarm.client.SwarmClient.export`."""
+        with ModelFolderWriter(folder, self.manifest, force=force) as writer:
+            await self._thread.run_async(Export(self._core, writer, progress).run, check_timeout(timeout))
+            return await asyncio.to_thread(writer.finish)
 
     async def holders(self, *, fresh: bool = True) -> dict[int, list[Holder]]:
         """Everybody on record for each block; ``fresh=False`` is content with what was known seconds ago."""

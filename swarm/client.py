@@ -30,8 +30,20 @@ from blockswarm.swarm.client_base import (
     start,
     warn_incomplete,
 )
-from blockswarm.swarm.operations import Holder, Score
-from blockswarm.swarm.options import Reading, ReadingOptions, Writing, WritingOptions, as_bytes, check_timeout
+from blockswarm.swarm.exporting import EXPORT_SECONDS, Export
+from blockswarm.swarm.model_card import ModelSummary
+from blockswarm.swarm.model_writer import ModelFolderWriter
+from blockswarm.swarm.operations import Holder
+from blockswarm.swarm.options import (
+    Progress,
+    Reading,
+    ReadingOptions,
+    Writing,
+    WritingOptions,
+    as_bytes,
+    check_timeout,
+)
+from blockswarm.swarm.score import Score, Spans
 from blockswarm.swarm.status import SwarmStatus
 
 __all__ = ["AsyncSwarmClient", "SwarmClient"]
@@ -155,12 +167,65 @@ class SwarmClient(ClientBase):
         warn_incomplete(report)
         return table
 
-    def score(self, text: str | bytes, *, given: str | bytes = b"", **options: Unpack[ReadingOptions]) -> Score:
-        """How likely ``text`` is after ``given`` (empty stands for a newline); arguments as for :meth:`logprobs`."""
-        work = (operations.score, self._core, as_bytes(text), as_bytes(given), Reading(**options))
+    def score(
+        self,
+        text: str | bytes,
+        *,
+        given: str | bytes = b"",
+        spans: Spans | None = None,
+        **options: Unpack[ReadingOptions],
+    ) -> Score:
+        """How likely ``text`` is.
+
+        Parameters
+        ----------
+        text : str or bytes
+            What is scored.
+        given : str or bytes
+            What it follows; empty stands for a newline.
+        spans : sequence of (int, int), optional
+            Score only these ranges ``[begin, end)`` of the bytes of ``text``, each with all before it as context.
+        **options
+            As for :meth:`logprobs`.
+        """
+        work = (operations.score, self._core, as_bytes(text), as_bytes(given), spans, Reading(**options))
         result, report = self._thread.run(*work)
         warn_incomplete(report)
         return result
+
+    def export(
+        self,
+        folder: str | Path,
+        *,
+        force: bool = False,
+        timeout: float = EXPORT_SECONDS,
+        progress: Progress | None = None,
+    ) -> ModelSummary:
+        """Write the whole model, the newest certified state of every block, into a folder; `LocalModel` reads it.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Must not exist, or be empty. It appears in one step, when all of it has arrived and was verified.
+        force : bool
+            Replace an older model folder; anything else is never overwritten.
+        timeout : float
+            Seconds.
+        progress : callable, optional
+            Called as ``progress(bytes done, bytes in total)`` from the client's thread.
+
+        Raises
+        ------
+        NoHolderError
+            Naming a block nobody holds.
+        ModelFolderError
+            When the folder holds something else or cannot be written.
+        DeadlineError
+            When the time is up.
+        """
+        with ModelFolderWriter(folder, self.manifest, force=force) as writer:
+            self._thread.run(Export(self._core, writer, progress).run, check_timeout(timeout))
+            return writer.finish()
 
     def holders(self, *, fresh: bool = True) -> dict[int, list[Holder]]:
         """Everybody on record for each block; ``fresh=False`` is content with what was known seconds ago."""

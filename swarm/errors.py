@@ -25,6 +25,10 @@ class ManifestError(SwarmError):
         self.problems = tuple(problems)
 
 
+class ModelFolderError(SwarmError):
+    """A model folder that cannot be read or written; names the file and the reason."""
+
+
 class MessageError(SwarmError):
     """A message body that breaks its contract.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,11 +13,12 @@ from blockswarm.dht.records import BlockRecord
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import ClientError, DeadlineError, NoHolderError
-from blockswarm.swarm.generation import EMPTY_PROMPT, Generation
+from blockswarm.swarm.generation import Generation
 from blockswarm.swarm.options import PinChoice, Reading, Writing, read_pin
 from blockswarm.swarm.pins import choose_pin
 from blockswarm.swarm.readouts import read_all
 from blockswarm.swarm.report import CallReport
+from blockswarm.swarm.score import Score, ScoreSheet, Spans
 from blockswarm.swarm.session import Session
 
 BEST_EFFORT_SECONDS = 5.0
@@ -27,30 +27,6 @@ BEST_EFFORT_SECONDS = 5.0
 READING_SHARE = 0.25
 """Share of its time that a reading of log-probabilities waits for a block that has holders but no answers: a
 measurement prefers late to incomplete."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """How well the swarm predicts a text.
-
-    Attributes
-    ----------
-    log_prob : float
-        Sum of the natural-log probabilities of the scored bytes.
-    bytes : int
-        Number of bytes scored.
-    missing : tuple of int
-        Blocks the figure was computed without, at least in part.
-    """
-
-    log_prob: float
-    bytes: int
-    missing: tuple[int, ...] = ()
-
-    @property
-    def nats_per_byte(self) -> float:
-        """Cross-entropy in nats per byte; ``nan`` for an empty text."""
-        return -self.log_prob / self.bytes if self.bytes else math.nan
 
 
 @dataclass(frozen=True)
@@ -105,33 +81,19 @@ async def logprobs(
     def use(first: int, rows: Float32) -> None:
         table[first : first + len(rows)] = rows
 
-    report = await _read(core, "logprobs", text, use, asked)
+    report = await _read(core, "logprobs", text, [(0, len(text))], use, asked)
     return table, report
 
 
 async def score(
-    core: Core,
-    text: bytes,
-    given: bytes,
-    asked: Reading,
+    core: Core, text: bytes, given: bytes, spans: Spans | None, asked: Reading
 ) -> tuple[Score, CallReport | None]:
-    """Sum of the log-probabilities of ``text`` after ``given``; rows are used up as they come, so memory stays flat."""
-    given = given or EMPTY_PROMPT
-    whole = np.frombuffer(given + text, dtype=np.uint8)
-    if not text:
-        return Score(0.0, 0), None
-    total = 0.0
-
-    def use(first: int, rows: Float32) -> None:
-        nonlocal total
-        begin = max(first, len(given) - 1)
-        kept = rows[begin - first :]
-        targets = whole[begin + 1 : begin + 1 + len(kept)]
-        total += float(kept[np.arange(len(targets)), targets].sum(dtype=np.float64))
-
-    # The row of the last byte predicts what nobody asks for.
-    report = await _read(core, "score", whole[:-1].tobytes(), use, asked)
-    return Score(total, len(text), tuple(report.missing)), report
+    """ln p of the bytes of ``text`` in ``spans``, after ``given``; rows are used up as they come: memory stays flat."""
+    sheet = ScoreSheet(text, given, spans)
+    if not sheet.rows:
+        return sheet.score(), None
+    report = await _read(core, "score", sheet.text, sheet.rows, sheet.use, asked)
+    return sheet.score(report.missing), report
 
 
 async def holders(core: Core, fresh: bool) -> dict[int, list[Holder]]:
@@ -187,6 +149,7 @@ async def _read(
     core: Core,
     call: str,
     text: bytes,
+    rows: Sequence[tuple[int, int]],
     use: Callable[[int, Float32], None],
     asked: Reading,
 ) -> CallReport:
@@ -195,18 +158,27 @@ async def _read(
     began = trio.current_time()
     patience = None if sweep else max(BEST_EFFORT_SECONDS, asked.timeout * READING_SHARE)
     session: Session | None = None
+    done, total = 0, sum(end - begin for begin, end in rows)
+
+    def count(rows_done: int, rows_in_total: int) -> None:
+        nonlocal done
+        done = rows_done
+        if asked.progress is not None:
+            asked.progress(rows_done, rows_in_total)
 
     async def work() -> CallReport:
         nonlocal session
         session = await open_session(core, asked.pin, patience, report)
-        await read_all(session, text, use, readout=asked.readout, seed=asked.seed, progress=asked.progress)
-        report.pin, report.bytes = session.pin.as_json(), len(text)
+        await read_all(session, text, use, rows=rows, readout=asked.readout, seed=asked.seed, progress=count)
+        report.pin, report.bytes = session.pin.as_json(), total
         report.seconds = trio.current_time() - began
         return report
 
     def waiting() -> str:
         blocks = sorted(session.unanswered) if session is not None else []
-        return f"waiting for {', '.join(f'block {block}' for block in blocks)}" if blocks else "looking for holders"
+        if not blocks:
+            return "looking for holders"
+        return f"{done} of {total} bytes read, waiting for {', '.join(f'block {block}' for block in blocks)}"
 
     return await _bounded(asked.timeout, work, waiting)
 

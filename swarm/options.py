@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from blockswarm.model.mixing import Readout
 from blockswarm.model.sampling import check_sampling
 from blockswarm.swarm.errors import ClientError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 from blockswarm.swarm.messages import StateName
 from blockswarm.swarm.pins import Pin
-from blockswarm.swarm.readouts import Readout
 
 PinChoice = str | Pin | Mapping[str, Any] | None
 """``None`` (what most holders have), ``"genesis"``, a :class:`Pin`, or its ``as_json()``."""

@@ -2,81 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import trio
 
-from blockswarm.model.mixing import mix_log_probs
-from blockswarm.model.windows import plan_windows, window_start
+from blockswarm.model.mixing import Readout, mix_log_probs
 from blockswarm.swarm.answers import ROW_BYTES, Float32, check_hidden, check_rows
+from blockswarm.swarm.chunks import Chunk, chunks
 from blockswarm.swarm.errors import ClientError, NoHolderError
 from blockswarm.swarm.holders import gather
-from blockswarm.swarm.messages import MAX_POSITIONS, MAX_WINDOWS, LogprobsRequest, SweepRequest
+from blockswarm.swarm.messages import LogprobsRequest, SweepRequest
 from blockswarm.swarm.pins import Pin
 from blockswarm.swarm.session import Question, Session
 
-Readout = Literal["parallel", "sweep"]
-
 IN_FLIGHT = 4
 """Requests per block under way at a time for a long text: enough to keep two holders busy and their queues short."""
-
-CHUNK_POSITIONS = min(1024, MAX_POSITIONS)
-"""Bytes of context in one request for a long text: a holder that trains meanwhile answers it in well under a second."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Windows of one text that travel in one request."""
-
-    first_row: int
-    """Absolute index of the first row of the answer; the rows are contiguous."""
-    windows: tuple[bytes, ...]
-    starts: tuple[int, ...]
-    take: tuple[int, ...]
-
-    @property
-    def positions(self) -> int:
-        """Bytes of context to be computed."""
-        return sum(map(len, self.windows))
-
-    @property
-    def rows(self) -> int:
-        """Rows of log-probabilities in the answer."""
-        return self.positions - sum(self.take)
-
-
-def last_row(text: bytes | bytearray, context: int) -> Chunk:
-    """The window that predicts the byte after ``text``."""
-    position = len(text) - 1
-    start = window_start(position, context)
-    return Chunk(position, (bytes(text[start:]),), (start,), (position - start,))
-
-
-def chunks(text: bytes, context: int) -> Iterator[Chunk]:
-    """All rows of ``text`` in requests of at most 64 windows and ``CHUNK_POSITIONS`` (one longer window goes alone)."""
-    batch: list[tuple[int, int, int]] = []
-    positions = 0
-
-    def cut() -> Chunk:
-        return Chunk(
-            first_row=batch[0][0] + batch[0][2],
-            windows=tuple(text[start:stop] for start, stop, _ in batch),
-            starts=tuple(start for start, _, _ in batch),
-            take=tuple(take for _, _, take in batch),
-        )
-
-    for start, stop, take in plan_windows(len(text), context):
-        if batch and (len(batch) == MAX_WINDOWS or positions + stop - start > CHUNK_POSITIONS):
-            yield cut()
-            batch, positions = [], 0
-        batch.append((start, stop, take))
-        positions += stop - start
-    if batch:
-        yield cut()
 
 
 async def read(session: Session, chunk: Chunk, *, readout: Readout, seed: int) -> Float32:
@@ -91,11 +35,12 @@ async def read_all(
     text: bytes,
     use: Callable[[int, Float32], None],
     *,
+    rows: Sequence[tuple[int, int]],
     readout: Readout,
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Rows of a whole text, several requests at a time.
+    """Rows of a text, several requests at a time.
 
     Parameters
     ----------
@@ -105,29 +50,32 @@ async def read_all(
         What to read.
     use : callable
         Called as ``use(first_row, rows)`` for every piece, in no particular order, in this task's thread.
+    rows : sequence of (int, int)
+        Which rows are wanted: ranges ``[begin, end)``, apart from each other.
     readout, seed : str, int
         Which readout, and the seed of the sweep's noise.
     progress : callable, optional
         Called as ``progress(rows done, rows in total)``.
     """
-    done = 0
+    done, total = 0, sum(end - begin for begin, end in rows)
     failed: list[Exception] = []
-    plan = chunks(text, session.core.manifest.model.context)
+    context = session.core.manifest.model.context
+    plan = chain.from_iterable(chunks(text, context, begin, end) for begin, end in rows)
 
     async def work() -> None:
         nonlocal done
         for chunk in plan:  # the workers share one iterator
             try:
-                rows = await read(session, chunk, readout=readout, seed=seed)
+                answer = await read(session, chunk, readout=readout, seed=seed)
             except Exception as error:
                 failed.append(error)
                 nursery.cancel_scope.cancel()
                 return
-            use(chunk.first_row, rows)
+            use(chunk.first_row, answer)
             done += chunk.rows
             session.byte = max(session.byte, chunk.first_row + chunk.rows)
             if progress is not None:
-                progress(done, len(text))
+                progress(done, total)
 
     async with trio.open_nursery() as nursery:
         for _ in range(IN_FLIGHT):

@@ -39,9 +39,11 @@ LIBP2P_USERS = (
     "blockswarm.swarm.client",
     "blockswarm.cli.generate",
     "blockswarm.cli.evaluate",
+    "blockswarm.cli.export",
     "blockswarm.cli.status",
 )
 LIGHT = ("blockswarm.dht.records", "blockswarm.dht.identity", "blockswarm.swarm", "blockswarm.swarm.manifest",
+         "blockswarm.swarm.local_model", "blockswarm.swarm.model_writer", "blockswarm.swarm.evaluation",
          "blockswarm.cli.main", "blockswarm.peer.demo", "blockswarm.peer.local")  # fmt: skip
 PICKLING = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "joblib", "marshal"}
 MAX_LINES = 400

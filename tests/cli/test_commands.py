@@ -225,6 +225,6 @@ def test_a_prompt_on_the_command_line_may_hold_bytes_that_are_no_text(monkeypatc
             prompts.append(prompt)
             return ["on"]
 
-    monkeypatch.setattr("blockswarm.cli.generate.connected", lambda *_: contextlib.nullcontext(Swarm()))
+    monkeypatch.setattr("blockswarm.cli.generate.asked_model", lambda **_: contextlib.nullcontext(Swarm()))
     assert front.run(["generate", os.fsdecode(b"caf\xe9"), "--peer", ADDRESS]) == 0
     assert prompts == [b"caf\xe9"]

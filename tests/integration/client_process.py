@@ -43,6 +43,12 @@ class Session:
         table: list[list[float]] = self._swarm.logprobs(text, **options).tolist()
         return table
 
+    def score(self, text: str, **options: Any) -> float:
+        return self._swarm.score(text, **options).nats_per_byte
+
+    def export(self, folder: str, **options: Any) -> dict[str, Any]:
+        return self._swarm.export(folder, **options).as_json()
+
 
 def answer(session: Session, line: str) -> dict[str, Any]:
     """The result of one request, or how it failed."""

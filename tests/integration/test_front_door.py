@@ -73,7 +73,10 @@ def test_evaluate_measures_both_readouts(swarm: LocalSwarm, tmp_path: Path) -> N
     unseen = tmp_path / "unseen.txt"
     unseen.write_text("The quick brown fox jumps over the lazy dog. " * 10)
     text = swarm.command("evaluate", "--data", str(unseen), "--part", "all", timeout=ANSWER_SECONDS).stdout
-    assert text.startswith(f"{swarm.manifest.run_id}: 449 bytes of {unseen} (all)\n  parallel")
+    first, rule, parallel, sweep = text.splitlines()
+    assert first.startswith(f"{swarm.manifest.run_id}, round") and first.endswith(f": all 449 bytes of {unseen}")
+    assert rule.startswith("  windows of ")
+    assert [line.split()[0] for line in (parallel, sweep)] == ["parallel", "sweep"]
 
 
 @pytest.mark.parametrize(

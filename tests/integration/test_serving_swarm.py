@@ -10,17 +10,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node
+from blockswarm.swarm import LocalModel
 from blockswarm.swarm.manifest import EMBEDDING
+from blockswarm.swarm.model_folder import read_model_folder
 from tests.integration.clients import connected
+from tests.integration.commands import run_command
 from tests.integration.small import PATIENCE, peer_id, peer_ids, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
+READOUTS = ("parallel", "sweep")
 UNTRAINED = math.log(256)
 """Nats per byte of a model that knows nothing."""
 
@@ -111,7 +116,7 @@ def test_evaluate_sees_the_training_with_both_readouts(served: Served) -> None:
     for figures in (before, after):
         assert figures["run_id"] == served.swarm.manifest.run_id
         assert figures["missing"] == {"parallel": [], "sweep": []}
-        assert 1000 < figures["bytes"] <= 1024
+        assert figures["bytes"] == 1024
     assert set(before["ce"]) == {"parallel", "sweep"}
     for readout in ("parallel", "sweep"):
         assert before["ce"][readout] == pytest.approx(UNTRAINED, abs=0.3)
@@ -128,6 +133,46 @@ def test_evaluate_measures_a_file_of_ones_own(served: Served) -> None:
     figures = json.loads(served.ask("evaluate", *options).stdout)
     assert figures["bytes"] == len(text.read_bytes()) - 1
     assert 1.0 < figures["ce"]["parallel"] < UNTRAINED + 1.0
+
+
+def test_an_export_is_the_model_that_the_swarm_serves(served: Served, tmp_path: Path) -> None:
+    folder, text = tmp_path / "model", "The quick brown fox jumps over the lazy dog. " * 10
+    with connected(served.swarm) as client:
+
+        def measured() -> tuple[dict[str, float], dict[str, float]] | None:
+            """The figures of one export, from its folder and through the swarm; None if its states were let go."""
+            told = client.do("export", folder=str(folder), force=True)
+            assert told.error is None, told.text
+            model = LocalModel.open(folder, device="cpu")
+            here = {one: model.score(text, readout=one).nats_per_byte for one in READOUTS}
+            there = {one: client.do("score", text=text, readout=one, pin=model.pin.as_json()) for one in READOUTS}
+            return None if any(one.error for one in there.values()) else (here, {k: v.result for k, v in there.items()})
+
+        here, there = wait_until(measured, "export", nodes=served.swarm.volunteers())
+    assert here == pytest.approx(there, abs=1e-6)
+    saved = read_model_folder(folder)
+    assert saved.manifest == served.swarm.manifest
+    assert all(state.round > 0 and state.samples > 0 and state.certificate for state in saved.states.values())
+
+
+def test_the_export_command_measures_what_it_wrote_and_needs_no_swarm_afterwards(
+    served: Served, tmp_path: Path
+) -> None:
+    told = json.loads(
+        served.ask("export", str(tmp_path / "model"), "--evaluate", "--max-bytes", "512", "--json").stdout
+    )
+    assert [entry["file"] for entry in told["states"]] == [
+        "embedding.safetensors",
+        "block-0.safetensors",
+        "block-1.safetensors",
+    ]
+    card = (tmp_path / "model" / "MODEL_CARD.md").read_text()
+    assert f"{told['evaluation']['ce']['parallel']:.4f}" in card
+    arguments = ("evaluate", "--checkpoint", "model", "--max-bytes", "512", "--json")
+    alone = run_command(tmp_path, *arguments)
+    assert json.loads(alone.out)["ce"] == pytest.approx(told["evaluation"]["ce"], abs=1e-6)
+    again = run_command(tmp_path, "generate", "The ", "--checkpoint", "model", "--max-bytes", "16", "--seed", "1")
+    assert again.code == 0 and len(again.out.encode()) >= 16
 
 
 def test_logprobs_are_those_of_a_distribution(served: Served) -> None:
@@ -264,8 +309,17 @@ def test_plain_text_needs_every_block_and_names_the_one_nobody_holds(without_blo
     assert "blockswarm join --block 1" in line
 
 
-def test_evaluate_says_which_block_it_measured_without(without_block_1: Served) -> None:
-    options = ("--max-bytes", "512", "--readout", "parallel", "--json")
-    figures = json.loads(without_block_1.ask("evaluate", *options).stdout)
-    assert figures["missing"] == {"parallel": [1]}
-    assert math.isfinite(figures["ce"]["parallel"])
+def test_evaluate_measures_without_a_block_and_says_that_the_sweep_is_impossible(without_block_1: Served) -> None:
+    figures = json.loads(without_block_1.ask("evaluate", "--max-bytes", "512", "--json").stdout)
+    assert figures["missing"] == {"parallel": [1], "sweep": None}
+    assert math.isfinite(figures["ce"]["parallel"]) and figures["ce"]["sweep"] is None
+    assert figures["impossible"]["sweep"].startswith("no live holder of block 1")
+    alone = without_block_1.ask("evaluate", "--max-bytes", "512", "--readout", "sweep", check=False)
+    assert alone.returncode == 1 and one(alone.stderr.splitlines()).startswith("error: no live holder of block 1")
+
+
+def test_an_export_needs_every_block_and_names_the_one_nobody_holds(without_block_1: Served) -> None:
+    done = without_block_1.ask("export", "model", check=False)
+    assert done.returncode == 1
+    assert one(done.stderr.splitlines()).startswith("error: no live holder of block 1")
+    assert not (without_block_1.swarm.folder / "model").exists()

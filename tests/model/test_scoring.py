@@ -56,3 +56,9 @@ def test_the_interval_is_that_of_the_stretches_not_of_the_bytes() -> None:
     score = score_of(-np.repeat(levels, STRETCH))
     assert score.nats_per_byte == pytest.approx(4.5)
     assert score.ci95 == pytest.approx(1.96 * levels.std(ddof=1) / math.sqrt(10))
+
+
+@pytest.mark.parametrize("first", [1, 2, 16, 17, 100, len(TEXT) - 1])
+def test_the_end_of_a_text_is_predicted_as_it_is_within_the_whole(first: int) -> None:
+    whole = next_byte_log_probs(telling, TEXT, 16)
+    assert next_byte_log_probs(telling, TEXT, 16, first=first) == pytest.approx(whole[first - 1 :])

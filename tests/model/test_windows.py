@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockswarm.model.errors import ModelError
-from blockswarm.model.windows import plan_windows, window_start
+from blockswarm.model.windows import context_rule, plan_windows, window_start
 
 
 @given(position=st.integers(0, 10_000), context=st.integers(1, 300))
@@ -37,3 +37,20 @@ def test_nonsense_is_refused() -> None:
         window_start(-1, 8)
     with pytest.raises(ModelError):
         window_start(3, 0)
+
+
+@pytest.mark.parametrize("context", [1, 2, 5, 8])
+def test_a_part_of_a_text_is_read_in_the_windows_of_the_whole(context: int) -> None:
+    for first in range(30):
+        rows = []
+        for start, stop, take in plan_windows(30, context, first):
+            assert all(window_start(row, context) == start for row in range(start + take, stop))
+            rows += range(start + take, stop)
+        assert rows == list(range(first, 30))
+
+
+@pytest.mark.parametrize(("context", "seen"), [(128, "65 to 128"), (7, "5 to 7"), (1, "1")])
+def test_the_rule_in_words_is_the_rule(context: int, seen: str) -> None:
+    assert f"predicted from the {seen} bytes before it" in context_rule(context)
+    depths = {row - window_start(row, context) + 1 for row in range(context, 10 * context)}
+    assert seen == (f"{min(depths)} to {max(depths)}" if len(depths) > 1 else str(min(depths)))

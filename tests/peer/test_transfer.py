@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import CHUNK_BYTES, state_digest
 from blockswarm.peer.serving import serve_states
 from blockswarm.peer.states import State, StateStore
-from blockswarm.peer.transfer import Offer, StateFetcher, TransferError, check_certified, heaviest
+from blockswarm.peer.transfer import Offer, StateFetcher, TransferError, heaviest
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
 from blockswarm.swarm.messages import StateHead
 from blockswarm.swarm.statements import Certificate, MemberList, Vote
@@ -226,30 +225,6 @@ async def test_the_heavier_line_is_taken(swarm: Swarm) -> None:
 
 
 # -- what is believed ----------------------------------------------------------------------------------------------
-
-
-def test_a_certificate_must_fit_every_word_of_the_head() -> None:
-    check_certified(MANIFEST, 0, STATE.head)
-    other = create_manifest(
-        name="other", now=0.0, size=ModelConfig(dim=8, blocks=1, layers=1, heads=2, context=8), round_seconds=60.0
-    )
-    for subject, head in (
-        (EMBEDDING, STATE.head),
-        (0, replace(STATE.head, round=8)),
-        (0, replace(STATE.head, samples=7001)),
-        (0, replace(STATE.head, digest=OLDER.digest)),
-        (0, replace(STATE.head, certificate=b"")),
-        (0, replace(STATE.head, certificate=STATE.certificate[:-1])),
-        (0, replace(STATE.head, round=0)),
-    ):
-        with pytest.raises(TransferError):
-            check_certified(MANIFEST, subject, head)
-    with pytest.raises(TransferError):
-        check_certified(other, 0, STATE.head)
-
-
-def test_the_genesis_needs_no_certificate() -> None:
-    check_certified(MANIFEST, EMBEDDING, State.genesis(MANIFEST, EMBEDDING).head)
 
 
 def test_of_several_offers_the_one_with_most_samples_then_the_lowest_digest_is_taken() -> None:

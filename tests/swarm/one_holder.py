@@ -8,6 +8,7 @@ import signal
 from typing import Any
 
 import numpy as np
+from signing import certify
 
 from blockswarm.clock import SystemClock
 from blockswarm.dht import lookup
@@ -15,18 +16,22 @@ from blockswarm.dht.errors import RpcRefused
 from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.records import BlockRecord, ProgressRecord, RunRecord, block_key, progress_key, runs_key, seal
-from blockswarm.dht.rpc import Reply, Request
+from blockswarm.dht.rpc import Handler, Reply, Request
 from blockswarm.model.config import ModelConfig
-from blockswarm.model.layout import EMBEDDING, state_digest
+from blockswarm.model.layout import EMBEDDING
 from blockswarm.model.mixing import sweep_noise
 from blockswarm.model.readout import BlockReader
+from blockswarm.peer.serving import serve_states
+from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import LogprobsRequest, StateName, StatesReply, SweepRequest
 
-FAULTS = ("well", "nan", "short", "unnormalised", "busy", "slow", "silent", "broken", "unknown")
+FAULTS = ("well", "nan", "short", "unnormalised", "busy", "slow", "silent", "broken", "unknown", "liar", "boaster")
 LISTEN = ["/ip4/127.0.0.1/tcp/0"]
 LIFETIME = 500.0
 MODEL = ModelConfig(dim=16, blocks=3, layers=1, heads=2, context=32)
+ROUND_SAMPLES = 640
+"""Samples that each round adds."""
 
 
 def weights(manifest: Manifest, subject: int, round_number: int) -> np.ndarray:
@@ -55,15 +60,26 @@ class Holder:
         self._readers: dict[tuple[bytes, bytes], BlockReader] = {}
         self.states: list[tuple[StateName, np.ndarray]] = []
         self.embeddings: list[tuple[StateName, np.ndarray]] = []
+        self.store = StateStore(SystemClock())
         self.commit(0)
 
     def commit(self, round_number: int) -> None:
         """Hold the state of ``round_number`` as the newest of at most three."""
         self.round = round_number
         for subject, kept in ((self.block, self.states), (EMBEDDING, self.embeddings)):
-            values = weights(self.manifest, subject, round_number)
-            kept.insert(0, (StateName(round_number, state_digest(values)), values))
+            state = self.state(subject, round_number)
+            self.store.commit(state)
+            kept.insert(0, (state.name, state.values))
             del kept[3:]
+
+    def state(self, subject: int, round_number: int) -> State:
+        """A state as this holder has it: everybody's values, certified by itself."""
+        values, samples = weights(self.manifest, subject, round_number), ROUND_SAMPLES * round_number
+        state = State.make(subject, round_number, values, samples=samples)
+        if not round_number:
+            return state
+        certificate = certify(self.manifest, [self.identity], subject, round_number, state.digest, samples)
+        return State.make(subject, round_number, values, samples=samples, certificate=certificate)
 
     async def start(self) -> None:
         """Come up (again) and say so."""
@@ -77,6 +93,7 @@ class Holder:
         self.host.register("states", self.tell_states)
         self.host.register("logprobs", self.logprobs)
         self.host.register("sweep", self.sweep, max_blob=1 << 24)
+        serve_states(self, self.store)
         offer_manifest(self.host, self.manifest)
 
     async def reset(self) -> None:
@@ -91,6 +108,8 @@ class Holder:
         if self.round:
             self.states.clear()
             self.embeddings.clear()
+            for subject in (self.block, EMBEDDING):
+                self.store.forget(subject)
             self.commit(0)
         await self.announce()
 
@@ -129,6 +148,21 @@ class Holder:
         )
         key = progress_key(self.manifest.run_id, self.block)
         await store(self.host, key, seal(self.identity, progress), progress.expires)
+
+    def register(self, method: str, handler: Handler) -> None:
+        """Answer ``state.head`` or ``state.chunk`` as a volunteer does, with whatever fault is switched on."""
+
+        async def answer(request: Request) -> Reply:
+            self.served += 1
+            reply = await handler(request)
+            if method == "state.chunk" and self.how == "liar":
+                return Reply({}, bytes(len(reply.blob)))
+            if method == "state.head" and self.how == "boaster":
+                return Reply(reply.body | {"samples": 10**9})
+            return reply
+
+        assert self.host is not None
+        self.host.register(method, answer)
 
     def states_body(self) -> dict[str, Any]:
         """What it can serve."""

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import trio
 
-from blockswarm.swarm.answers import FLOOR, check_hidden, check_rows
+from blockswarm.model.mixing import VETO_FLOOR
+from blockswarm.swarm.answers import check_hidden, check_rows
+from blockswarm.swarm.chunks import chunks, last_row
 from blockswarm.swarm.core import choose_run
 from blockswarm.swarm.errors import ClientError, ConnectError, UntrustedAnswerError
 from blockswarm.swarm.holders import Run
@@ -16,7 +18,6 @@ from blockswarm.swarm.link import Reply, dialable
 from blockswarm.swarm.messages import StateName
 from blockswarm.swarm.pins import Offer, Pin, choose_pin, exchange
 from blockswarm.swarm.race import Race, race
-from blockswarm.swarm.readouts import chunks, last_row
 from blockswarm.swarm.report import MAX_EVENTS, EventLog
 
 
@@ -85,7 +86,7 @@ class TestAnswers:
         rows = np.full((1, 256), -1e4, np.float32)
         rows[0, 7] = 0.0
         checked = check_rows(Reply({}, rows.tobytes()), 1)
-        assert checked.min() == np.float32(FLOOR) and checked[0, 7] == 0.0
+        assert checked.min() == np.float32(VETO_FLOOR) and checked[0, 7] == 0.0
 
     @pytest.mark.parametrize(
         ("spoil", "words"),

@@ -1,0 +1,119 @@
+"""A whole model out of a live swarm into a folder: the newest certified state of every subject."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import trio
+
+from blockswarm.swarm.core import Core
+from blockswarm.swarm.errors import DeadlineError
+from blockswarm.swarm.fetching import LostStateError, Offered, fetch, find
+from blockswarm.swarm.holders import gather
+from blockswarm.swarm.manifest import subject_name
+from blockswarm.swarm.model_folder import SavedState
+from blockswarm.swarm.model_writer import ModelFolderWriter
+from blockswarm.swarm.options import Progress
+
+EXPORT_SECONDS = 600.0
+"""Time for a whole model, unless the user says otherwise."""
+
+AT_ONCE = 4
+"""States fetched side by side; each is in memory until it is written."""
+
+ATTEMPTS = 3
+"""Times the newest state of a subject is looked up; one that training has left behind meanwhile is lost."""
+
+
+class Export:
+    """One export.
+
+    Parameters
+    ----------
+    core : Core
+        The swarm.
+    writer : ModelFolderWriter
+        Takes the states; open.
+    progress : callable, optional
+        Called as ``progress(bytes done, bytes in total)``.
+    """
+
+    def __init__(self, core: Core, writer: ModelFolderWriter, progress: Progress | None = None) -> None:
+        self._core = core
+        self._writer = writer
+        self._progress = progress
+        manifest = core.manifest
+        self._total = 4 * sum(manifest.parameters(subject) for subject in manifest.subjects)
+        self._done = 0
+        self._waiting: set[int] = set()
+
+    async def run(self, seconds: float) -> None:
+        """Fetch everything and hand it to the writer.
+
+        Raises
+        ------
+        NoHolderError
+            Naming a block that nobody holds; found out before anything is fetched.
+        DeadlineError
+            When the time is up; says how far it got and which states are missing.
+        """
+        with trio.move_on_after(seconds) as scope:
+            await self._work()
+        if scope.cancelled_caught:
+            missing = ", ".join(subject_name(subject) for subject in sorted(self._waiting)) or "holders"
+            raise DeadlineError(
+                f"{seconds:g} s were not enough: {self._done / 1e6:.1f} of {self._total / 1e6:.1f} MB fetched, waiting "
+                f"for {missing}; allow more with --timeout"
+            )
+
+    async def _work(self) -> None:
+        await self._core.survey(fresh=True)
+        subjects = list(self._core.manifest.subjects)
+        found = await gather(partial(find, self._core, subject) for subject in subjects)
+        _raise_first(found)
+        self._waiting = set(subjects)
+        turns = trio.CapacityLimiter(AT_ONCE)
+        failed: list[Exception] = []
+
+        async def one(offered: Offered) -> None:
+            try:
+                async with turns:
+                    await self._fetch_and_write(offered)
+            except Exception as error:
+                failed.append(error)
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for offered in found:
+                nursery.start_soon(one, offered)
+        _raise_first(failed)
+
+    async def _fetch_and_write(self, offered: Offered) -> None:
+        for attempt in range(ATTEMPTS):
+            before = self._done
+            try:
+                values = await fetch(self._core, offered, self._count)
+                break
+            except LostStateError as error:
+                if attempt + 1 == ATTEMPTS:
+                    raise
+                self._core.notify("re-pinned", f"{error}; taking what there is now")
+                self._count(before - self._done)
+                await self._core.survey(fresh=True)
+                offered = await find(self._core, offered.subject)
+        head = offered.head
+        state = SavedState(offered.subject, values, head.round, head.samples, head.certificate)
+        await trio.to_thread.run_sync(self._writer.add, state)
+        self._waiting.discard(offered.subject)
+
+    def _count(self, size: int) -> None:
+        self._done += size
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _raise_first(results: list[Any]) -> None:
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
