@@ -25,7 +25,7 @@ from blockswarm.model.block import Block
 from blockswarm.model.config import VOCABULARY
 from blockswarm.model.layout import philox
 from blockswarm.model.learner import join, pick_device
-from blockswarm.model.mixing import sweep_noise
+from blockswarm.model.mixing import VETO_FLOOR, sweep_noise
 from blockswarm.model.mixing_fit import fit_mixture
 from blockswarm.model.ngram import NgramModel
 from blockswarm.model.partition import readout_sigma, sigma_at, sweep_sigmas
@@ -222,7 +222,7 @@ class _Passes:
     def alone(self, block: int) -> Tensor:
         if block not in self._alone:
             logits = self._stack.logits(block, self._x, None, self._stack.levels[block])
-            self._alone[block] = logits.log_softmax(-1)
+            self._alone[block] = logits.log_softmax(-1).clamp_(min=VETO_FLOOR)
         return self._alone[block]
 
     def with_counts(self) -> Tensor:

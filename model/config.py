@@ -229,5 +229,5 @@ RECIPES: dict[str, Recipe] = {
     "default": Recipe(z_zero_share=0.75, optimizer="muon", muon_rate=0.04, settle_samples=8192),
     "paper": Recipe(),
 }
-"""Named recipes. ``paper`` is the objective as published; ``default`` is the best found (docs/results.md): z = 0 in three
-quarters of the sequences trains what the parallel readout asks for, and Muon moves the matrices inside the layers."""
+"""Named recipes. ``paper`` is the objective as published; ``default`` is the best found (docs/results.md): z = 0 in
+three quarters of the sequences trains what the parallel readout asks for, and Muon moves the layers' matrices."""
