@@ -64,7 +64,9 @@ class Channel:
         try:
             with self._bounded():
                 self._socket.sendall(_line(plan))
-                self._unread, self.namespaces, _, _ = socket.recv_fds(self._socket, 1 << 16, MAX_HOSTS)
+                self._unread, self.namespaces, _, _ = socket.recv_fds(
+                    self._socket, 1 << 16, MAX_HOSTS, socket.MSG_CMSG_CLOEXEC
+                )
                 answer = self._answer()
         except BaseException:
             self._process.kill()
