@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from benchmarks.hosts import World, why_not
+from benchmarks.hosts.flows import undisturbed as at_high_priority
 
 
 @pytest.fixture
@@ -17,3 +18,10 @@ def build() -> Iterator[Callable[..., World]]:
         pytest.skip(reason)
     with ExitStack() as stack:
         yield lambda *arguments, **options: stack.enter_context(World.build(*arguments, **options))
+
+
+@pytest.fixture
+def undisturbed() -> Iterator[None]:
+    """What else this machine does should not be measured."""
+    with at_high_priority():
+        yield
