@@ -136,10 +136,15 @@ class Host:
         """Everything that runs on this host, whoever started it."""
         return kernel.processes_in({self.namespace_id})
 
-    def close(self, patience: float) -> None:
-        """For `World`, when the host is empty: collect the ended processes and let go of the namespace."""
+    def kill_started(self, patience: float) -> None:
+        """For `World`: end what `popen` started, also what has not yet arrived on the host."""
+        for process in self._processes:
+            process.kill()
         for process in self._processes:
             process.wait(patience)
+
+    def close(self) -> None:
+        """For `World`, when the host is empty: let go of the namespace."""
         for opened in list(self._sockets):
             opened.close()
         if self._namespace is not None:

@@ -190,11 +190,13 @@ class World:
             return
         self._closed = True
         try:
+            for host in self.hosts:
+                host.kill_started(PATIENCE)
             self._empty()
         finally:
             self._channel.end()
             for host in self.hosts:
-                host.close(PATIENCE)
+                host.close()
 
     def __enter__(self) -> Self:
         return self

@@ -75,6 +75,14 @@ def test_nothing_is_left_when_it_is_left(build: Build) -> None:
     assert descriptors() <= before
 
 
+def test_what_was_started_a_moment_ago_is_ended_too(build: Build) -> None:
+    with build(2) as world:
+        namespaces = namespaces_of(world)
+        processes = [host.popen(["sleep", "60"]) for host in world]  # not even on their hosts yet
+    assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
+    assert users(namespaces) == []
+
+
 def test_nothing_is_left_after_an_exception_inside(build: Build) -> None:
     with pytest.raises(ZeroDivisionError), build(2) as world:
         family, namespaces, forwarder = start_family(world), namespaces_of(world), world.forwarder
