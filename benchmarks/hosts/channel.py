@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks.hosts.errors import HostsError
 
-PATIENCE = 10.0
-"""Seconds the forwarder gets for any answer; it needs milliseconds."""
+PATIENCE = 30.0
+"""Seconds the forwarder gets for any answer; it needs milliseconds, or some seconds to start on a busy machine."""
 
 MAX_HOSTS = 64
 _ROOT = Path(__file__).resolve().parents[2]

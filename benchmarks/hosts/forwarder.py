@@ -219,13 +219,13 @@ def main() -> None:
     owner, descriptor = map(int, sys.argv[1:])
     with socket.socket(fileno=descriptor) as control:
         forwarder = Forwarder(owner, control)
+        forwarder.hurry()
         plan = json.loads(control.makefile("r").readline())
         try:
             forwarder.build(plan)
         except (OSError, HostsError) as error:
             control.sendall(_line({"error": str(error)}))
             return
-        forwarder.hurry()
         forwarder.run()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -19,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 
 STORY = """
 hosts = 3
-seconds = 1.5
 seed = 4
 [link]
 delay_ms = 5
@@ -44,14 +44,18 @@ at = 0.3
 heal = "all"
 
 [[run]]
-host = 1
-command = ["PYTHON", "-c", "import os; os.execvp('sleep', ['sleep', '60'])"]
-
-[[run]]
 at = 0.1
-host = 0
+host = 1
 command = ["PYTHON", "-c", "import os, sys; sys.exit(sys.argv[1] != os.environ['HOST_1'])", "$HOST_1"]
 """.replace("PYTHON", sys.executable)
+
+ENDLESS = """
+hosts = 2
+seconds = 0.3
+[[run]]
+host = 1
+command = ["sleep", "60"]
+"""
 
 
 def load(folder: Path, text: str) -> Scenario:
@@ -62,25 +66,31 @@ def load(folder: Path, text: str) -> Scenario:
 
 def test_a_file_says_what_the_lines_are_and_what_happens(tmp_path: Path) -> None:
     scenario = load(tmp_path, STORY)
-    assert (scenario.hosts, scenario.seconds, scenario.seed) == (3, 1.5, 4)
+    assert (scenario.hosts, scenario.seconds, scenario.seed) == (3, None, 4)
     assert scenario.link == Link(delay_ms=5, rate_mbit=10)
     assert [event.action for event in scenario.event] == ["link", "cut", "uplink", "heal"]
 
 
-def test_a_scenario_is_played(build: Callable[..., World], tmp_path: Path) -> None:
+def test_a_scenario_is_played_until_its_last_process_has_ended(build: Callable[..., World], tmp_path: Path) -> None:
     said: list[str] = []
     result = play(load(tmp_path, STORY), said.append)
     told = "\n".join(said)
-    places = [told.index(what) for what in ("between (0, 1)", "cut (1, 2)", "uplink 1 Mbit/s", "heal all", "is ended")]
+    story = ("between (0, 1)", "cut (1, 2)", "uplink 1 Mbit/s", "heal all")
+    places = [told.index(what) for what in story]
     assert places == sorted(places)
-    first, second = result["processes"]
-    assert (first["host"], first["code"]) == (1, None)  # it would have gone on
-    assert (second["host"], second["code"]) == (0, 0)
-    assert 1.5 <= result["seconds"] < 10
-    assert {(row["from"], row["to"]) for row in result["traffic"]} == {
-        (a, b) for a in range(3) for b in range(3) if a != b
-    }
+    assert "ended with exit code 0" in told
+    (process,) = result["processes"]
+    assert (process["host"], process["code"]) == (1, 0)
+    assert {(row["from"], row["to"]) for row in result["traffic"]} == set(itertools.permutations(range(3), 2))
     json.dumps(result)
+
+
+def test_a_scenario_with_an_end_ends_what_still_runs(build: Callable[..., World], tmp_path: Path) -> None:
+    said: list[str] = []
+    result = play(load(tmp_path, ENDLESS), said.append)
+    assert "host 1: sleep is ended" in said[-1]
+    assert result["processes"][0]["code"] is None  # it would have gone on
+    assert 0.3 <= result["seconds"] < 30
 
 
 @pytest.mark.parametrize(
