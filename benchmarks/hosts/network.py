@@ -13,6 +13,8 @@ from benchmarks.hosts.link import Link
 
 LATE_SECONDS = 0.001
 """A packet handed over this much after its time counts as late."""
+ROUNDING_SECONDS = 1e-7
+"""What sums of times are off by after months on the clock; a packet that just fits must not be dropped for it."""
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ class Pipe:
         """Be like ``link`` from now on. Packets under way keep their times, so later ones may overtake them."""
         self.link = link
         self._per_byte = 0.0 if link.rate_mbit is None else 1 / link.bytes_per_second
-        self._patience = math.inf if link.rate_mbit is None else link.queue_limit * self._per_byte
+        self._patience = math.inf if link.rate_mbit is None else link.queue_limit * self._per_byte + ROUNDING_SECONDS
         self._delay = link.delay_ms / 1000
         self._loss = link.loss
         self._free_at = -math.inf

@@ -71,11 +71,12 @@ def test_each_direction_is_a_line_of_its_own() -> None:
     assert [(round(when, 6), target) for when, target, _ in arrivals(net)] == [(0.01, 1), (0.3, 0)]
 
 
-def test_a_full_queue_drops_what_comes_next_and_has_room_again_when_something_is_sent() -> None:
+@pytest.mark.parametrize("start", [0.0, 17_333.123, 1e7])
+def test_a_full_queue_drops_what_comes_next_and_has_room_again_when_something_is_sent(start: float) -> None:
     net = network(link=Link(rate_mbit=8, queue_bytes=3000))
     for mark in range(5):
-        net.send(0.0, 0, packet(1, mark=mark))
-    net.send(0.001, 0, packet(1, mark=9))
+        net.send(start, 0, packet(1, mark=mark))
+    net.send(start + 0.001, 0, packet(1, mark=9))
     assert [mark for _, _, mark in arrivals(net)] == [0, 1, 2, 9]
     assert traffic(net) == Traffic(sent=6, sent_bytes=6000, delivered=4, delivered_bytes=4000, overflowed=2)
 
@@ -166,7 +167,7 @@ def test_a_line_never_carries_more_than_its_rate_nor_keeps_more_than_its_queue(
             passed.append((now, through, size))
     for place, (entered, through, size) in enumerate(passed):
         assert through >= entered + size / MBIT_8 - 1e-9
-        assert through - entered <= queue / MBIT_8 + 1e-9
+        assert through - entered <= queue / MBIT_8 + 2e-7
         if place:
             assert through - passed[place - 1][1] >= size / MBIT_8 - 1e-9
     assert len(passed) + counts.overflowed == len(gaps)

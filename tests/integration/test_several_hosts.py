@@ -13,7 +13,7 @@ from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node
 from tests.integration.small import PATIENCE, peer_ids, rounds_of, wait_together
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
 
 
 @dataclass(frozen=True)
