@@ -22,7 +22,7 @@ from typing import Self
 import psutil
 
 from blockswarm.model.config import SIZES, ModelConfig
-from blockswarm.peer.node import POLL_SECONDS, PROGRAM, LocalError, Node, alive
+from blockswarm.peer.node import POLL_SECONDS, PROGRAM, Launch, LocalError, Node, alive
 from blockswarm.swarm.manifest import Manifest, create_manifest
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
@@ -105,12 +105,26 @@ class LocalSwarm:
         self.manifest_file.write_text(self.manifest.to_toml())
         self.peers_file = self.folder / "bootstrap_peers.txt"
 
-    def start_bootstrap(self, *extra: str, listen: str = LOOPBACK, wait: float = 30.0) -> Node:
-        """Start a bootstrap node and wait up to ``wait`` seconds until newcomers find its address in the peers file."""
+    def start_bootstrap(
+        self, *extra: str, listen: str = LOOPBACK, wait: float = 30.0, launch: Launch = subprocess.Popen
+    ) -> Node:
+        """Start a bootstrap node and wait until newcomers find its address in the peers file.
+
+        Parameters
+        ----------
+        *extra : str
+            More flags of ``blockswarm bootstrap``.
+        listen : str
+            Multiaddr to listen on.
+        wait : float
+            Most seconds to wait; 0 returns at once.
+        launch : callable
+            See `Launch`.
+        """
         name = self._name("bootstrap")
         options = ["--manifest", str(self.manifest_file), "--peers-file", str(self.peers_file)]
         options += ["--listen", listen, "--state-dir", str(self.folder / name)]
-        node = self._start(name, ["bootstrap", *options, *extra])
+        node = self._start(name, ["bootstrap", *options, *extra], launch=launch)
         if wait:
             node.wait_event("ready", timeout=wait)
         return node
@@ -123,6 +137,7 @@ class LocalSwarm:
         name: str | None = None,
         listen: str = LOOPBACK,
         program: Sequence[str] = PROGRAM,
+        launch: Launch = subprocess.Popen,
     ) -> Node:
         """Start a volunteer of ``block`` (``None``: it chooses) and return at once.
 
@@ -140,6 +155,8 @@ class LocalSwarm:
             Multiaddr to listen on.
         program : sequence of str
             See `Node`.
+        launch : callable
+            See `Launch`.
         """
         name = name or self._name("volunteer")
         names = list(dict.fromkeys([*(node.name for node in self.volunteers()), name]))
@@ -147,9 +164,11 @@ class LocalSwarm:
         options += ["--listen", listen, "--state-dir", str(self.folder / name), "--threads", str(self.threads)]
         options += ["--seed", str(1000 * self.seed + names.index(name) + 1), "--device", "cpu"]
         options += [] if data is None else ["--data", data]
-        return self._start(name, ["join", *options, *extra], program)
+        return self._start(name, ["join", *options, *extra], program, launch)
 
-    def command(self, *arguments: str, timeout: float, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def command(
+        self, *arguments: str, timeout: float, check: bool = True, launch: Launch = subprocess.Popen
+    ) -> subprocess.CompletedProcess[str]:
         """Run a ``blockswarm`` command in the swarm's folder to its end, as a user would.
 
         Raises
@@ -157,25 +176,30 @@ class LocalSwarm:
         LocalError
             When it fails (unless ``check`` is false) or takes longer than ``timeout`` seconds.
         """
-        return self.module("blockswarm", *arguments, timeout=timeout, check=check)
+        return self.module("blockswarm", *arguments, timeout=timeout, check=check, launch=launch)
 
     def module(
-        self, name: str, *arguments: str, timeout: float, check: bool = True, given: str = ""
+        self,
+        name: str,
+        *arguments: str,
+        timeout: float,
+        check: bool = True,
+        given: str = "",
+        launch: Launch = subprocess.Popen,
     ) -> subprocess.CompletedProcess[str]:
         """Run ``python -m name`` in the swarm's folder with ``given`` as standard input; errors as for `command`."""
         what = " ".join([name, *arguments[:1]])
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", name, *arguments],
-                cwd=self.folder,
-                env={**os.environ, **self.environment},
-                input=given,
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise LocalError(f"{what}: no answer within {timeout:g} s") from error
+        command = [sys.executable, "-m", name, *arguments]
+        environment = {**os.environ, **self.environment}
+        pipe = subprocess.PIPE
+        with launch(command, cwd=self.folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+            try:
+                out, err = process.communicate(given.encode(), timeout)
+            except subprocess.TimeoutExpired as error:
+                raise LocalError(f"{what}: no answer within {timeout:g} s") from error
+            finally:
+                process.kill()  # it has ended already, unless we leave early
+        done = subprocess.CompletedProcess(command, process.returncode, out.decode(), err.decode())
         if check and done.returncode != 0:
             words = done.stderr.strip()[-TAIL_BYTES:]
             raise LocalError(f"{what} failed (exit code {done.returncode}): {words}")
@@ -246,7 +270,13 @@ class LocalSwarm:
     def _name(self, kind: str) -> str:
         return f"{kind}-{1 + sum(node.name.startswith(kind) for node in self.nodes)}"
 
-    def _start(self, name: str, arguments: Sequence[str], program: Sequence[str] = PROGRAM) -> Node:
-        node = Node(name, arguments, folder=self.folder, environment=self.environment, program=program)
+    def _start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        program: Sequence[str] = PROGRAM,
+        launch: Launch = subprocess.Popen,
+    ) -> Node:
+        node = Node(name, arguments, folder=self.folder, environment=self.environment, program=program, launch=launch)
         self.nodes.append(node)
         return node

@@ -20,6 +20,9 @@ from blockswarm.peer.wording import Event
 POLL_SECONDS = 0.05
 """How often a log file is looked at while waiting for an event."""
 
+Launch = Callable[..., "subprocess.Popen[bytes]"]
+"""How a process is started: takes what `subprocess.Popen` takes. Another one can start it on another host."""
+
 PROGRAM = ("-m", "blockswarm")
 """The ``blockswarm`` command, as arguments of the interpreter."""
 
@@ -73,6 +76,8 @@ class Node:
         Variables to set on top of this process's.
     program : sequence of str
         Arguments of the interpreter that start the command; tests run it with faults built in.
+    launch : callable
+        See `Launch`. What it starts must be a child of this process in the end.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Node:
         folder: Path,
         environment: Mapping[str, str],
         program: Sequence[str] = PROGRAM,
+        launch: Launch = subprocess.Popen,
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.jsonl"
@@ -94,7 +100,7 @@ class Node:
         self._family: dict[int, psutil.Process] = {}
         command = [sys.executable, *program, *arguments, "--json-log", str(self.log)]
         with self.output.open("ab") as output:
-            self.process = subprocess.Popen(
+            self.process = launch(
                 [sys.executable, "-S", "-E", "-c", _ATTACH, str(os.getpid()), *command],
                 cwd=folder,
                 env={**os.environ, **environment},

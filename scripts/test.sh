@@ -19,7 +19,7 @@ stage() {
     fi
 }
 
-types() { bash scripts/links.sh && MYPYPATH=.dev mypy -p blockswarm; }
+types() { bash scripts/links.sh && MYPYPATH=.dev mypy -p blockswarm -p benchmarks.hosts; }
 
 stage lint ruff check .
 stage format ruff format --check .

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ from typing import Any
 
 from blockswarm.files import write_atomically
 from blockswarm.model.config import ModelConfig
-from blockswarm.peer.local import LocalSwarm
-from blockswarm.peer.node import POLL_SECONDS, Node
+from blockswarm.peer.local import LOOPBACK, LocalSwarm
+from blockswarm.peer.node import POLL_SECONDS, Launch, Node
 from blockswarm.peer.wording import Event
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.policy.phases import RoundTimes, next_round_to_join, times_of
@@ -43,7 +44,16 @@ def small_model(blocks: int = 1) -> ModelConfig:
     return ModelConfig(kind="transformer", dim=32, blocks=blocks, layers=1, heads=2, context=32)
 
 
-def small_swarm(folder: Path, *, blocks: int = 1, starts_in: float = 0.0, **choices: Any) -> LocalSwarm:
+def small_swarm(
+    folder: Path,
+    *,
+    blocks: int = 1,
+    starts_in: float = 0.0,
+    slower: float = 1.0,
+    listen: str = LOOPBACK,
+    launch: Launch = subprocess.Popen,
+    **choices: Any,
+) -> LocalSwarm:
     """A swarm with its bootstrap node running.
 
     Parameters
@@ -54,11 +64,15 @@ def small_swarm(folder: Path, *, blocks: int = 1, starts_in: float = 0.0, **choi
         Blocks of the model.
     starts_in : float
         Rounds until the first one begins.
+    slower : float
+        How many times longer than usual rounds are, for networks with delays.
+    listen, launch
+        Of the bootstrap node, see `LocalSwarm.start_bootstrap`.
     **choices
         For the manifest.
     """
     # On an idle machine the phases are ten times longer than what happens in them: some of that is to spare.
-    pace = min(SLOWEST, max(1.0, slowness() / 2.5))
+    pace = slower * min(SLOWEST, max(1.0, slowness() / 2.5))
     lengths = {phase: round(pace * seconds, 3) for phase, seconds in PHASES.items()}
     seconds = round(pace * ROUND_SECONDS, 3)
     choices = {"round_seconds": seconds, "phases": lengths, "local_steps": 4, "seed": 1, **choices}
@@ -66,7 +80,7 @@ def small_swarm(folder: Path, *, blocks: int = 1, starts_in: float = 0.0, **choi
     manifest = create_manifest(name="small", now=now, size=small_model(blocks), **choices)
     swarm = LocalSwarm(folder=folder, manifest=manifest, seed=1)
     try:
-        swarm.start_bootstrap(wait=PATIENCE)
+        swarm.start_bootstrap(wait=PATIENCE, listen=listen, launch=launch)
     except BaseException:
         swarm.close()
         raise
