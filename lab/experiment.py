@@ -60,14 +60,21 @@ class Experiment:
     """Optimiser steps unless the caller says otherwise."""
     derived: Callable[[Figures, str], dict[str, Any]] = lambda figures, part: {}
     """Further figures of ``--json``, from the rows over one part of the text."""
+    chooses: bool = False
+    """Whether choices are made by its figures: then it is measured on the validation bytes, never on the test bytes."""
     axis: str = ""
     """What ``Entry.x`` is; without, the figure has a dot for each row."""
+
+
+DEEP_MUON_RATE = 0.02
+"""Muon's best rate for end-to-end models of full depth, of .01, .02, .03 and .04; blocks and models of their depth do
+best at twice that. Every model gets the rate that suits it."""
 
 
 def baselines(setting: Setting, seed: int) -> list[Entry]:
     """The rows that stand in every table: counts, end-to-end of both depths, DiLoCo, and averaged plain models."""
     model, recipe, steps = setting.model, setting.recipe, setting.steps
-    full = plain_plan(model, model.blocks * model.layers, recipe, steps, seed)
+    full = plain_plan(model, model.blocks * model.layers, deep(recipe), steps, seed)
     diloco = Averaging(every=25, replicas=2, momentum=0.5, rate=0.7)
     rows = {
         "end_to_end_full": ((full,), "parallel"),
@@ -79,6 +86,11 @@ def baselines(setting: Setting, seed: int) -> list[Entry]:
     return [
         Entry(label=label, plans=plans, readout=readout, group="baselines") for label, (plans, readout) in rows.items()
     ]
+
+
+def deep(recipe: Recipe) -> Recipe:
+    """``recipe`` as it suits an end-to-end model of full depth."""
+    return replace(recipe, muon_rate=DEEP_MUON_RATE)
 
 
 def control(setting: Setting, seed: int) -> tuple[Plan, ...]:

@@ -90,8 +90,9 @@ def blocks_plan(model: ModelConfig, recipe: Recipe, steps: int, seed: int, **cha
 def plain_plan(model: ModelConfig, depth: int, recipe: Recipe, steps: int, seed: int, **changes: Any) -> Plan:
     """A plain next-byte model of ``depth`` layers trained end to end: one block, z = 0 always, no noise weight.
 
-    ``recipe`` gives the optimiser and its rates; of its objective nothing is left but the cross-entropy.
+    ``recipe`` gives the optimiser, its rates and (by σ_data) the scale of the logits; of its objective nothing is left
+    but the cross-entropy.
     """
-    plain = replace(recipe, z_zero_share=1.0, sigma_data=1.0, weighting="unit", overlap=0.0)
+    plain = replace(recipe, z_zero_share=1.0, weighting="unit", overlap=0.0)
     shape = replace(model, blocks=1, layers=depth)
     return Plan(model=shape, recipe=scheduled(plain, steps), steps=steps, seed=seed, **changes)

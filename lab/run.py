@@ -74,13 +74,14 @@ def run(asked: Run, report: Callable[[Step], None] | None = None) -> Figures:
     source = Source(data=asked.data, context=setting.model.context, eval_bytes=asked.eval_bytes)
     store = Store(asked.output / CACHE)
     bench = Bench(source, store, jobs=asked.jobs, threads=asked.threads, device=asked.device, report=report)
+    parts = _parts(bench, experiment)
     settings = {
         "size": asked.size,
         "steps": setting.steps,
         "seeds": list(asked.seeds),
         "data": bench.text.name,
         "data_sha256": bench.text.corpus.digest.hex(),
-        "parts": _parts(bench),
+        "parts": parts,
         "eval_bytes": asked.eval_bytes,
         "model": setting.model.to_mapping(),
         "recipe": setting.recipe.to_mapping(),
@@ -88,9 +89,9 @@ def run(asked: Run, report: Callable[[Step], None] | None = None) -> Figures:
     }
     _check_output(asked, settings)
     entries = [(seed, entry) for seed in asked.seeds for entry in experiment.entries(setting, seed)]
-    wants = [want for part in _parts(bench) for want in _wants(entries, part)]
+    wants = [want for part in parts for want in _wants(entries, part)]
     bench.provide(wants)
-    rows = [row for part in _parts(bench) for seed, entry in entries if (row := _row(bench, entry, seed, part))]
+    rows = [row for part in parts for seed, entry in entries if (row := _row(bench, entry, seed, part))]
     figures = Figures(
         experiment=asked.name,
         settings=settings,
@@ -125,8 +126,8 @@ def _check_output(asked: Run, settings: dict[str, object]) -> None:
         raise LabError(f"{path}: holds figures of other settings ({', '.join(differing)}); give another --output")
 
 
-def _parts(bench: Bench) -> list[str]:
-    return ["valid", "test"] if bench.text.has_test else ["valid"]
+def _parts(bench: Bench, experiment: Experiment) -> list[str]:
+    return ["test"] if bench.text.has_test and not experiment.chooses else ["valid"]
 
 
 def _wants(entries: Sequence[tuple[int, Entry]], part: str) -> list[Want]:

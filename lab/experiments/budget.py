@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, control
+from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, control, deep
 from blockswarm.lab.plan import blocks_plan, plain_plan
 
 BUDGETS = (1, 2, 4)
@@ -23,7 +23,7 @@ def budget(setting: Setting, seed: int) -> list[Entry]:
             ways = {
                 "parallel": ((blocks_plan(model, setting.recipe, steps, seed),), "parallel"),
                 "sweep": ((blocks_plan(model, setting.recipe, steps, seed),), "sweep"),
-                "end-to-end": ((plain_plan(model, depth, setting.recipe, steps, seed),), "parallel"),
+                "end-to-end": ((plain_plan(model, depth, deep(setting.recipe), steps, seed),), "parallel"),
                 "control": (control(frame, seed), "parallel"),
             }
             rows += [

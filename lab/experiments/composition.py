@@ -8,8 +8,11 @@ from typing import Any
 
 from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, control
 from blockswarm.lab.measuring import parse, subsets
-from blockswarm.lab.plan import blocks_plan
+from blockswarm.lab.plan import Plan, blocks_plan, plain_plan
 from blockswarm.lab.results import Figures, summed
+
+SLOWER_RATE = 3e-3
+"""AdamW's best rate for end-to-end training of full depth, of 2e-3, 3e-3, 5e-3 and 8e-3."""
 
 SHARPNESS = (1.02, 1.05, 1.1)
 """Factors on the mean log-probability that are tried."""
@@ -38,10 +41,26 @@ def readouts(setting: Setting, seed: int) -> list[Entry]:
     for readout in ("parallel", "sweep", "sweep-corrected"):
         label = f"{readout.replace('-', '_')}_paper_recipe"
         rows.append(Entry(label=label, plans=paper, readout=readout, group="paper recipe"))
+    rows += _with_adamw(setting, seed)
     for factor in SHARPNESS:
         label = f"control_sharpened_{factor:g}"
         rows.append(Entry(label=label, plans=control(setting, seed), readout=f"parallel@{factor:g}", group="baselines"))
     return [*rows, *baselines(setting, seed)]
+
+
+def _with_adamw(setting: Setting, seed: int) -> list[Entry]:
+    """The same comparison with the prototype's optimiser for all: AdamW; end-to-end also at the rate that suits it."""
+    recipe = replace(setting.recipe, optimizer="adamw")
+    model, steps = setting.model, setting.steps
+    depth = model.blocks * model.layers
+    slower = replace(recipe, learning_rate=SLOWER_RATE)
+    ways: dict[str, tuple[Plan, ...]] = {
+        "parallel_adamw": (blocks_plan(model, recipe, steps, seed),),
+        "end_to_end_full_adamw": (plain_plan(model, depth, recipe, steps, seed),),
+        "end_to_end_full_adamw_slower": (plain_plan(model, depth, slower, steps, seed),),
+        "control_ensemble_adamw": control(replace(setting, recipe=recipe), seed),
+    }
+    return [Entry(label=label, plans=plans, readout="parallel", group="AdamW") for label, plans in ways.items()]
 
 
 def derived(figures: Figures, part: str) -> dict[str, Any]:

@@ -12,16 +12,16 @@ READOUTS = ("parallel", "sweep", "true:0")
 
 
 def levers(setting: Setting, seed: int) -> list[Entry]:
-    """Each lever from the same start: the prototype's recipe (σ_data 1, z = 0 in half of the sequences)."""
-    start = replace(setting.recipe, z_zero_share=0.5, weighting="edm", optimizer="adamw")
+    """Each lever from the same start: the paper's recipe with z = 0 in half of the sequences."""
+    start = replace(setting.paper, z_zero_share=0.5)
     model, steps = setting.model, setting.steps
     recipes: dict[str, dict[str, Any]] = {
-        "start: σ_data 1, z = 0 in half": {},
+        "start: paper, z = 0 in half": {},
         "z = 0 in none": {"z_zero_share": 0.0},
         "z = 0 in 3/4": {"z_zero_share": 0.75},
         "z = 0 in 7/8": {"z_zero_share": 0.875},
         "z = 0 in all (no denoiser)": {"z_zero_share": 1.0},
-        "σ_data 0.5": {"sigma_data": 0.5},
+        "σ_data 1 (logit scale 1)": {"sigma_data": 1.0},
         "weight 1 instead of w(σ)": {"weighting": "unit"},
         "σ from [2, 20]": {"sigma_min": 2.0, "sigma_max": 20.0},
         "σ from a flat law": {"p_std": 5.0},
@@ -29,7 +29,11 @@ def levers(setting: Setting, seed: int) -> list[Entry]:
         "rate 3e-3": {"learning_rate": 3e-3},
         "rate 8e-3": {"learning_rate": 8e-3},
         "betas .9, .95": {"betas": (0.9, 0.95)},
-        "Muon": {"optimizer": "muon"},
+        "Muon .02": {"optimizer": "muon", "muon_rate": 0.02},
+        "Muon .04": {"optimizer": "muon", "muon_rate": 0.04},
+        "Muon .06": {"optimizer": "muon", "muon_rate": 0.06},
+        "Muon .04, z = 0 in 3/4 (default)": {"optimizer": "muon", "muon_rate": 0.04, "z_zero_share": 0.75},
+        "Muon .04, z = 0 in 7/8": {"optimizer": "muon", "muon_rate": 0.04, "z_zero_share": 0.875},
         "rate ends at 0": {"final_lr_share": 0.0},
     }
     plans: dict[str, Plan] = {
@@ -40,8 +44,8 @@ def levers(setting: Setting, seed: int) -> list[Entry]:
         "own embedding": blocks_plan(model, start, steps, seed, embedding="own"),
         "frozen embedding": blocks_plan(model, start, steps, seed, embedding="frozen"),
         "same batches for all blocks": blocks_plan(model, start, steps, seed, same_batches=True),
-        "previous bytes 0": blocks_plan(replace(model, previous_bytes=0), start, steps, seed),
-        "previous bytes 6": blocks_plan(replace(model, previous_bytes=6), start, steps, seed),
+        "previous bytes 1": blocks_plan(replace(model, previous_bytes=1), start, steps, seed),
+        "previous bytes 5": blocks_plan(replace(model, previous_bytes=5), start, steps, seed),
     }
     rows = [
         Entry(label=f"{name}: {readout}", plans=(plan,), readout=readout, group=f"blocks, {readout}")
@@ -51,13 +55,17 @@ def levers(setting: Setting, seed: int) -> list[Entry]:
     # What is not about the objective must be offered to end-to-end training too.
     full = model.blocks * model.layers
     fair: dict[str, Plan] = {
+        "rate 2e-3": plain_plan(model, full, replace(start, learning_rate=2e-3), steps, seed),
         "rate 3e-3": plain_plan(model, full, replace(start, learning_rate=3e-3), steps, seed),
         "rate 8e-3": plain_plan(model, full, replace(start, learning_rate=8e-3), steps, seed),
         "betas .9, .95": plain_plan(model, full, replace(start, betas=(0.9, 0.95)), steps, seed),
-        "Muon": plain_plan(model, full, replace(start, optimizer="muon"), steps, seed),
+        "σ_data 1 (logit scale 1)": plain_plan(model, full, replace(start, sigma_data=1.0), steps, seed),
+        "Muon .01": plain_plan(model, full, replace(start, optimizer="muon", muon_rate=0.01), steps, seed),
+        "Muon .02": plain_plan(model, full, replace(start, optimizer="muon", muon_rate=0.02), steps, seed),
+        "Muon .04": plain_plan(model, full, replace(start, optimizer="muon", muon_rate=0.04), steps, seed),
         "rate ends at 0": plain_plan(model, full, replace(start, final_lr_share=0.0), steps, seed),
         "EMA .98": plain_plan(model, full, start, steps, seed, ema=0.98),
-        "previous bytes 6": plain_plan(replace(model, previous_bytes=6), full, start, steps, seed),
+        "previous bytes 5": plain_plan(replace(model, previous_bytes=5), full, start, steps, seed),
     }
     rows += [
         Entry(label=f"end-to-end, {name}", plans=(plan,), readout="parallel", group="end-to-end of full depth")
@@ -72,5 +80,6 @@ EXPERIMENTS = (
         title="Levers, one at a time",
         question="Which single change brings the parallel readout nearest to averaged plain models?",
         entries=levers,
+        chooses=True,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines
+from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, deep
 from blockswarm.lab.plan import Averaging, blocks_plan, plain_plan
 
 RANGES = ((0.1, 2.0), (0.2, 2.0), (0.5, 2.0), (0.5, 5.0), (1.0, 5.0), (1.0, 10.0))
@@ -54,7 +54,7 @@ def progression(setting: Setting, seed: int) -> list[Entry]:
         for readout in ("sweep", "parallel")
         for label, plan in stages.items()
     ]
-    full = plain_plan(model, 12, setting.recipe, 4 * steps, seed)
+    full = plain_plan(model, 12, deep(setting.recipe), 4 * steps, seed)
     rows.append(Entry(label="end-to-end, long (depth 12)", plans=(full,), readout="parallel", group="baselines"))
     return [*rows, *baselines(setting, seed)]
 
@@ -71,7 +71,7 @@ def depth(setting: Setting, seed: int) -> list[Entry]:
                 Entry(label=f"{label} {readout}", plans=plans, readout=readout, group=f"{name} {readout}", x=blocks)
                 for readout in ("sweep", "parallel")
             ]
-    full = plain_plan(setting.model, 12, setting.recipe, setting.steps, seed)
+    full = plain_plan(setting.model, 12, deep(setting.recipe), setting.steps, seed)
     rows.append(Entry(label="end-to-end, depth 12", plans=(full,), readout="parallel", group="baselines"))
     return [*rows, *baselines(setting, seed)]
 
