@@ -44,6 +44,9 @@ def _seeds(value: str) -> tuple[int, ...]:
     help="Folder for JSON, CSV, table and figure, and for what is trained (in .cache).",
 )
 @click.option("--resume", is_flag=True, help="Go on with the figures in the output folder: make only what is missing.")
+@click.option(
+    "--save", type=PathType, metavar="DIR", help="Write the first stack of blocks of the first seed as a model folder."
+)
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes at work.")
 @click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads of each.")
 @click.option("--device", default="cpu", show_default=True, help="torch device.")
@@ -57,6 +60,7 @@ def command(
     eval_bytes: int,
     output: Path,
     resume: bool,
+    save: Path | None,
     jobs: int,
     threads: int,
     device: str,
@@ -102,6 +106,7 @@ def command(
         threads=threads,
         device=device,
         resume=resume,
+        save=save,
     )
     from blockswarm.cli.progress import TaskBars
     from blockswarm.lab.report import write
@@ -112,5 +117,7 @@ def command(
     if as_json:
         print_json(summary_json(figures))
         return
+    if save:
+        click.echo(f'model folder: {save} (try: blockswarm generate --checkpoint {save} "The ")')
     click.echo((asked.output / f"{name}.md").read_text())
     click.echo("written: " + ", ".join(str(path) for path in written))

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from blockswarm.lab.bench import CACHE, Bench, Source, Step, Want
+from blockswarm.lab.checkpoint import fits, save_stack
 from blockswarm.lab.errors import LabError
 from blockswarm.lab.experiment import Entry, Experiment, Setting
 from blockswarm.lab.experiments import EXPERIMENTS
+from blockswarm.lab.plan import Plan
 from blockswarm.lab.results import Figures, Row, load, machine, save
 from blockswarm.lab.store import Store
 from blockswarm.model.config import RECIPES, SIZES
@@ -34,6 +36,8 @@ class Run:
     device: str = "cpu"
     resume: bool = False
     """Whether figures of the same settings that are there already may be continued."""
+    save: Path | None = None
+    """Folder for the first stack of blocks of the first seed."""
 
 
 def find(name: str) -> Experiment:
@@ -100,7 +104,18 @@ def run(asked: Run, report: Callable[[Step], None] | None = None) -> Figures:
         machine=machine(asked.threads, asked.jobs, asked.device),
     )
     save(asked.output, figures)
+    if asked.save:
+        _save_model(asked, bench, [plan for _, entry in entries for plan in entry.plans])
     return figures
+
+
+def _save_model(asked: Run, bench: Bench, plans: Sequence[Plan]) -> None:
+    assert asked.save is not None
+    for plan in plans:
+        if fits(plan) and plan.model.blocks > 1:
+            save_stack(asked.save, f"experiment-{asked.name}"[:32], plan, bench.training(plan), data=bench.text.name)
+            return
+    raise LabError(f"{asked.name} trains no stack of blocks that could be saved")
 
 
 def _setting(asked: Run, experiment: Experiment) -> Setting:
