@@ -12,7 +12,7 @@ from blockswarm.lab.plan import Plan, blocks_plan, plain_plan
 from blockswarm.lab.results import Figures, summed
 
 SLOWER_RATE = 3e-3
-"""AdamW's best rate for end-to-end training of full depth, of 2e-3, 3e-3, 5e-3 and 8e-3."""
+"""AdamW's best rate for end-to-end training of full depth, of 2e-3, 3e-3 and 5e-3."""
 
 SHARPNESS = (1.02, 1.05, 1.1)
 """Factors on the mean log-probability that are tried."""

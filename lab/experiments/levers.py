@@ -62,6 +62,7 @@ def levers(setting: Setting, seed: int) -> list[Entry]:
         "σ_data 1 (logit scale 1)": plain_plan(model, full, replace(start, sigma_data=1.0), steps, seed),
         "Muon .01": plain_plan(model, full, replace(start, optimizer="muon", muon_rate=0.01), steps, seed),
         "Muon .02": plain_plan(model, full, replace(start, optimizer="muon", muon_rate=0.02), steps, seed),
+        "Muon .03": plain_plan(model, full, replace(start, optimizer="muon", muon_rate=0.03), steps, seed),
         "Muon .04": plain_plan(model, full, replace(start, optimizer="muon", muon_rate=0.04), steps, seed),
         "rate ends at 0": plain_plan(model, full, replace(start, final_lr_share=0.0), steps, seed),
         "EMA .98": plain_plan(model, full, start, steps, seed, ema=0.98),
