@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
-from blockswarm.swarm.codec import CodecError, Compression, decode, encode
+from blockswarm.swarm.codec import CodecError, decode, encode
 from blockswarm.swarm.policy.acceptance import PartReport, decide
 from blockswarm.swarm.statements import Decision
 
@@ -32,7 +32,7 @@ def squared_norm(values: npt.NDArray[np.float32]) -> float:
 
 
 def open_part(
-    data: bytes | bytearray | memoryview, count: int, compression: Compression
+    data: bytes | bytearray | memoryview, count: int, compression: str
 ) -> tuple[npt.NDArray[np.float32], float]:
     """A part as everyone decodes it, and its squared norm; NaN as the norm of bytes that mean no finite values."""
     try:
@@ -84,7 +84,7 @@ async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
     return sent
 
 
-def _pack(values: npt.NDArray[np.float32], compression: Compression) -> tuple[bytes, npt.NDArray[np.float32], float]:
+def _pack(values: npt.NDArray[np.float32], compression: str) -> tuple[bytes, npt.NDArray[np.float32], float]:
     data = encode(values, compression)
     return data, *open_part(data, len(values), compression)
 
@@ -201,7 +201,7 @@ async def gather(exchange: Exchange) -> None:
 
 
 def reduce_part(
-    shares: dict[str, npt.NDArray[np.float32]], weights: dict[str, float], compression: Compression
+    shares: dict[str, npt.NDArray[np.float32]], weights: dict[str, float], compression: str
 ) -> tuple[bytes, bytes, npt.NDArray[np.float32]]:
     """Weighted mean of the accepted senders' parts, summed in list order in float32.
 

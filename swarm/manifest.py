@@ -141,7 +141,7 @@ class Manifest:
         recipe, recipe_problems = read_dataclass(Recipe, "recipe", raw.get("recipe"))
         problems += model_problems + recipe_problems
         if model is not None:
-            problems += check_sizes(model)
+            problems += check_sizes(model, document.averaging.outer if document is not None else "none")
         if document is not None:
             problems += check_rounds(document.rounds)
             if model is not None and len(document.genesis.blocks) != model.blocks:
@@ -207,6 +207,11 @@ class Manifest:
         """Everything that is averaged: the embedding (-1), then the blocks."""
         return range(EMBEDDING, self.model.blocks)
 
+    @property
+    def has_momentum(self) -> bool:
+        """Whether states hold an outer momentum beside their values; zeros at the genesis."""
+        return self.averaging.outer == "nesterov"
+
     def parameters(self, subject: int) -> int:
         """Number of float32 values in the state of ``subject``."""
         return layout_of(self.model, subject).size
@@ -227,7 +232,7 @@ class Manifest:
         ManifestError
             When this machine computes something else: another software version, or a manifest edited by hand.
         """
-        values, digest = _genesis(self.model, self.seed, subject)
+        values, digest = _genesis(self.model, self.seed, subject, self.has_momentum)
         if digest != self.genesis_digest(subject):
             raise ManifestError(
                 f"{self.run_id}: genesis of {subject_name(subject)} computed here is {digest.hex()[:12]}, the manifest "
@@ -261,6 +266,9 @@ def create_manifest(
     compression: str = "fp16",
     max_weight_ratio: float = 4.0,
     max_norm_ratio: float = 10.0,
+    outer: str = "none",
+    outer_momentum: float = 0.5,
+    outer_rate: float = 0.7,
     directory_shards: int = 1,
     max_replicas: int = 256,
 ) -> Manifest:
@@ -288,7 +296,7 @@ def create_manifest(
         Allowed clock error, s; by default 2 s, or a quarter of a short round.
     local_steps, late, carry_discount, group_size
         As in :class:`Rounds`.
-    compression, max_weight_ratio, max_norm_ratio
+    compression, max_weight_ratio, max_norm_ratio, outer, outer_momentum, outer_rate
         As in :class:`Averaging`.
     directory_shards, max_replicas : int
         As in :class:`Limits`.
@@ -300,14 +308,17 @@ def create_manifest(
     """
     model = _pick(size, SIZES, "model size")
     chosen_recipe = _pick(recipe, RECIPES, "recipe")
-    problems = check_sizes(model)
+    problems = check_sizes(model, outer)
     if not (math.isfinite(round_seconds) and round_seconds > 0):
         problems.append(f"rounds.seconds: must be a positive number of seconds, is {round_seconds}")
     if compression not in NAMES:
         problems.append(f"averaging.compression: must be one of {', '.join(NAMES)}, is {compression!r}")
     if problems:
         raise ManifestError(f"new manifest: {'; '.join(problems)}", problems)
-    genesis = {subject: _genesis(model, seed, subject)[1].hex() for subject in range(EMBEDDING, model.blocks)}
+    genesis = {
+        subject: _genesis(model, seed, subject, outer == "nesterov")[1].hex()
+        for subject in range(EMBEDDING, model.blocks)
+    }
     if phases is None:
         try:
             phases = dataclasses.asdict(default_phases(round_seconds, _update_bytes(model, compression), bandwidth))
@@ -337,6 +348,9 @@ def create_manifest(
                 "compression": compression,
                 "max_weight_ratio": float(max_weight_ratio),
                 "max_norm_ratio": float(max_norm_ratio),
+                "outer": outer,
+                "outer_momentum": float(outer_momentum),
+                "outer_rate": float(outer_rate),
             },
             "limits": {"directory_shards": directory_shards, "max_replicas": max_replicas},
             "genesis": {
@@ -362,9 +376,9 @@ def _check_protocol(version: object, source: str) -> None:
         raise ManifestError(f"{source}: the swarm speaks protocol {version} and this program {PROTOCOL_VERSION}: {who}")
 
 
-def _genesis(model: ModelConfig, seed: int, subject: int) -> tuple[NDArray[np.float32], bytes]:
+def _genesis(model: ModelConfig, seed: int, subject: int, momentum: bool) -> tuple[NDArray[np.float32], bytes]:
     values = layout_of(model, subject).genesis(seed, subject)
-    return values, state_digest(values)
+    return values, state_digest(values, np.zeros_like(values) if momentum else None)
 
 
 def _update_bytes(model: ModelConfig, compression: str) -> int:

@@ -152,6 +152,17 @@ def test_every_peer_computes_the_genesis_and_compares_it() -> None:
     assert list(MANIFEST.subjects) == [EMBEDDING, 0, 1]
 
 
+def test_with_an_outer_momentum_the_genesis_digest_covers_its_zeros() -> None:
+    outer = make(outer="nesterov")
+    values = outer.verify_genesis(0)
+    assert np.array_equal(values, MANIFEST.verify_genesis(0))
+    assert outer.genesis_digest(0) == state_digest(values, np.zeros_like(values)) != MANIFEST.genesis_digest(0)
+    mapping = MANIFEST.to_mapping()
+    mapping["averaging"]["outer"] = "nesterov"
+    with pytest.raises(ManifestError, match="genesis of block 0"):
+        Manifest.from_mapping(mapping).verify_genesis(0)
+
+
 def test_a_genesis_that_differs_names_the_subject() -> None:
     mapping = MANIFEST.to_mapping()
     mapping["genesis"]["blocks"][1] = "0" * 64
@@ -204,6 +215,9 @@ def test_subjects_have_names_for_people() -> None:
         ("rounds.group_size", 1, "greater than or equal to 2"),
         ("averaging.compression", "zip", "'none', 'fp16', 'int8', 'int4'"),
         ("averaging.max_weight_ratio", 0.5, "greater than or equal to 1"),
+        ("averaging.outer", "adam", "'none' or 'nesterov'"),
+        ("averaging.outer_momentum", 1.0, "less than 1"),
+        ("averaging.outer_rate", 0.0, "greater than 0"),
         ("limits.directory_shards", 0, "greater than or equal to 1"),
         ("genesis.embedding", "12", "64 lower-case hex digits"),
     ],
@@ -380,6 +394,7 @@ def test_the_memory_estimate_names_its_parts_and_grows_with_the_model() -> None:
     assert base.optimizer == 2 * base.parameters
     assert base.total > 3 * tiny.total
     assert "optimizer" in str(base)
+    assert memory_estimate(make(outer="nesterov")).states > memory_estimate(MANIFEST).states
 
 
 def test_reading_a_manifest_needs_neither_torch_nor_a_network_stack() -> None:
