@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
 from blockswarm.model.layout import EMBEDDING, layout_of, state_digest
+from blockswarm.swarm.canonical import canonical_bytes, plain
 from blockswarm.swarm.codec import NAMES, encoded_size
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest_fields import (
@@ -176,8 +177,8 @@ class Manifest:
         }
         for section in ("data", "rounds", "averaging", "limits", "genesis"):
             mapping[section] = getattr(self, section).model_dump()
-        plain: dict[str, Any] = _plain(mapping)
-        return plain
+        result: dict[str, Any] = plain(mapping)
+        return result
 
     def to_toml(self) -> str:
         """The manifest for people: TOML with a comment per field. Reading it back gives the same digest."""
@@ -189,8 +190,7 @@ class Manifest:
 
     @cached_property
     def _canonical(self) -> bytes:
-        packed: bytes = msgpack.packb(_sorted(self.to_mapping()))
-        return packed
+        return canonical_bytes(self.to_mapping())
 
     @cached_property
     def digest(self) -> bytes:
@@ -269,6 +269,8 @@ def create_manifest(
     outer: str = "none",
     outer_momentum: float = 0.5,
     outer_rate: float = 0.7,
+    robust: str = "clip",
+    clip_ratio: float = 2.0,
     directory_shards: int = 1,
     max_replicas: int = 256,
 ) -> Manifest:
@@ -296,7 +298,7 @@ def create_manifest(
         Allowed clock error, s; by default 2 s, or a quarter of a short round.
     local_steps, late, carry_discount, group_size
         As in :class:`Rounds`.
-    compression, max_weight_ratio, max_norm_ratio, outer, outer_momentum, outer_rate
+    compression, max_weight_ratio, max_norm_ratio, outer, outer_momentum, outer_rate, robust, clip_ratio
         As in :class:`Averaging`.
     directory_shards, max_replicas : int
         As in :class:`Limits`.
@@ -351,6 +353,8 @@ def create_manifest(
                 "outer": outer,
                 "outer_momentum": float(outer_momentum),
                 "outer_rate": float(outer_rate),
+                "robust": robust,
+                "clip_ratio": float(clip_ratio),
             },
             "limits": {"directory_shards": directory_shards, "max_replicas": max_replicas},
             "genesis": {
@@ -383,18 +387,3 @@ def _genesis(model: ModelConfig, seed: int, subject: int, momentum: bool) -> tup
 
 def _update_bytes(model: ModelConfig, compression: str) -> int:
     return sum(encoded_size(layout_of(model, subject).size, compression) for subject in (0, EMBEDDING))
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists and -0.0 as 0.0, so that equal values have one encoding."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value + 0.0 if isinstance(value, float) else value
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value

@@ -23,6 +23,7 @@ from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import layout_of
 from blockswarm.swarm.codec import Compression
 from blockswarm.swarm.policy.phases import PhaseLengths
+from blockswarm.swarm.policy.robust import Robust
 
 MAX_MANIFEST_BYTES = 64 * 1024
 # Ranges of single fields belong to the model's own module; this bounds their product, before a layout is allocated.
@@ -121,6 +122,12 @@ class Averaging(Section):
     )
     max_norm_ratio: Annotated[float, Field(gt=1, le=1e6)] = Field(
         description="an update longer than this many times the median norm is rejected"
+    )
+    robust: Robust = Field(
+        description='the mean: "none" (weighted), "clip" (too long ones shortened), from 4 on "trimmed" or "centered"'
+    )
+    clip_ratio: Annotated[float, Field(ge=1, le=1000)] = Field(
+        description="an update longer than this many times the median norm is shortened to that"
     )
     outer: Literal["none", "nesterov"] = Field(
         description='what a commit makes of the mean: "none" adds it, "nesterov" steps along it with a momentum'

@@ -215,6 +215,8 @@ def test_subjects_have_names_for_people() -> None:
         ("rounds.group_size", 1, "greater than or equal to 2"),
         ("averaging.compression", "zip", "'none', 'fp16', 'int8', 'int4'"),
         ("averaging.max_weight_ratio", 0.5, "greater than or equal to 1"),
+        ("averaging.robust", "median", "'none', 'clip', 'trimmed' or 'centered'"),
+        ("averaging.clip_ratio", 0.5, "greater than or equal to 1"),
         ("averaging.outer", "adam", "'none' or 'nesterov'"),
         ("averaging.outer_momentum", 1.0, "less than 1"),
         ("averaging.outer_rate", 0.0, "greater than 0"),
