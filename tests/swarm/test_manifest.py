@@ -19,7 +19,6 @@ from blockswarm.model.layout import EMBEDDING, state_digest
 from blockswarm.swarm.codec import NAMES
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest import PROTOCOL_VERSION, Manifest, create_manifest, subject_name
-from blockswarm.swarm.memory import memory_estimate
 
 NOW = 1_764_489_600.25
 SMALLEST = ModelConfig(dim=8, blocks=2, layers=1, heads=2, context=8)
@@ -384,19 +383,6 @@ def test_short_rounds_get_a_tighter_clock_tolerance() -> None:
 def test_given_phase_lengths_are_taken() -> None:
     phases = {"meet": 1.0, "scatter": 0.5, "decide": 0.25, "gather": 0.5, "commit": 0.25}
     assert make(phases=phases).rounds.lengths.total == 2.5
-
-
-# -- memory (CASES 27) ---------------------------------------------------------------------------------------------
-
-
-def test_the_memory_estimate_names_its_parts_and_grows_with_the_model() -> None:
-    tiny, base = (memory_estimate(make(size=size, round_seconds=600.0)) for size in ("tiny", "base"))
-    assert tiny.total == sum(getattr(tiny, part) for part in tiny.__dataclass_fields__)
-    assert 400e6 < tiny.total < 600e6
-    assert base.optimizer == 2 * base.parameters
-    assert base.total > 3 * tiny.total
-    assert "optimizer" in str(base)
-    assert memory_estimate(make(outer="nesterov")).states > memory_estimate(MANIFEST).states
 
 
 def test_reading_a_manifest_needs_neither_torch_nor_a_network_stack() -> None:
