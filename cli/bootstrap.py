@@ -90,6 +90,8 @@ def ensure_manifest(path: Path, size: str | None, options: dict[str, Any]) -> No
             "round_seconds": found.rounds.seconds,
             "seed": found.seed,
             "compression": found.averaging.compression,
+            "outer": found.averaging.outer,
+            "robust": found.averaging.robust,
         }
         # Only what was asked for counts; a default is no wish.
         different = ["--init"] if SIZES.get(size) != found.model else []

@@ -26,6 +26,10 @@ def manifest_options(function: Function) -> Function:
         click.option(
             "--compression", metavar="NAME", help="Encoding of updates: none, fp16, int8 or int4. [default: fp16]"
         ),
+        click.option("--outer", metavar="NAME", help="Outer optimizer: none or nesterov. [default: none]"),
+        click.option(
+            "--robust", metavar="NAME", help="Mean of updates: none, clip, trimmed or centered. [default: clip]"
+        ),
         click.option("--seed", type=int, help="Seed of the initial parameters. [default: 0]"),
         click.option(
             "--round-seconds", type=float, metavar="S", help="Length of a round. [default: 10 tiny, 30 small, 120 base]"

@@ -37,11 +37,11 @@ class Subject:
         weights = {n: 1.0 for n in sent if random.random() < settings.participation}
         old, self.state = self.state, self.state.copy()
         if weights:
-            data, _, lost = reduce_part(sent, weights, settings.compression)
-            self.bytes_sent += len(data) * len(sent)
-            self._move(decode(data, old.size, settings.compression))
+            reduced = reduce_part(sent, weights, settings.compression)
+            self.bytes_sent += len(reduced.data) * len(sent)
+            self._move(decode(reduced.data, old.size, settings.compression))
             reducer = next(iter(weights))
-            sent[reducer] = sent[reducer] - lost * np.float32(len(weights))
+            sent[reducer] = sent[reducer] - reduced.lost * np.float32(len(weights))
         for n, (worker, delta) in enumerate(zip(self._workers, deltas, strict=True)):
             part = sent[str(n)] if str(n) in weights else None
             change = correction(old, self.state, delta, part, kept_share(part is not None, "carry", CARRY))

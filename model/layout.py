@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -209,6 +210,16 @@ def chunk_digests(flat: Float32) -> list[bytes]:
     return bytes_chunk_digests(_bytes_of(flat))
 
 
-def state_digest(flat: Float32) -> bytes:
-    """The name of a state: SHA-256 (32 bytes) over its concatenated chunk digests."""
-    return bytes_digest(_bytes_of(flat))
+def digest_of_chunks(chunks: Sequence[bytes], momentum: Sequence[bytes] = ()) -> bytes:
+    """The name of a state, 32 bytes, from the chunk digests of its values and of its outer momentum, if it has one.
+
+    It is the SHA-256 over the chunk digests of the values; with a momentum, the SHA-256 over that and the same of the
+    momentum. So whoever has the values alone needs 32 bytes more to check them.
+    """
+    own = hashlib.sha256(b"".join(chunks)).digest()
+    return hashlib.sha256(own + hashlib.sha256(b"".join(momentum)).digest()).digest() if momentum else own
+
+
+def state_digest(flat: Float32, momentum: Float32 | None = None) -> bytes:
+    """The name of a state with these values, and this outer momentum if it has one; see `digest_of_chunks`."""
+    return digest_of_chunks(chunk_digests(flat), () if momentum is None else chunk_digests(momentum))

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,9 @@ import numpy.typing as npt
 
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
-from blockswarm.swarm.codec import CodecError, Compression, decode, encode
+from blockswarm.swarm.codec import CodecError, decode, encode
 from blockswarm.swarm.policy.acceptance import PartReport, decide
+from blockswarm.swarm.policy.robust import Robust, own_share, robust_mean
 from blockswarm.swarm.statements import Decision
 
 TAKE_OVER = 0.5
@@ -32,7 +35,7 @@ def squared_norm(values: npt.NDArray[np.float32]) -> float:
 
 
 def open_part(
-    data: bytes | bytearray | memoryview, count: int, compression: Compression
+    data: bytes | bytearray | memoryview, count: int, compression: str
 ) -> tuple[npt.NDArray[np.float32], float]:
     """A part as everyone decodes it, and its squared norm; NaN as the norm of bytes that mean no finite values."""
     try:
@@ -84,7 +87,7 @@ async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
     return sent
 
 
-def _pack(values: npt.NDArray[np.float32], compression: Compression) -> tuple[bytes, npt.NDArray[np.float32], float]:
+def _pack(values: npt.NDArray[np.float32], compression: str) -> tuple[bytes, npt.NDArray[np.float32], float]:
     data = encode(values, compression)
     return data, *open_part(data, len(values), compression)
 
@@ -143,6 +146,8 @@ def _decide(exchange: Exchange) -> None:
         list(book.reports.values()),
         max_norm_ratio=exchange.manifest.averaging.max_norm_ratio,
         max_weight_ratio=exchange.manifest.averaging.max_weight_ratio,
+        robust=exchange.manifest.averaging.robust,
+        clip_ratio=exchange.manifest.averaging.clip_ratio,
     )
     if not verdict.weights:
         raise RoundFailed("no update came whole and in time: " + _reasons(verdict.rejected))
@@ -153,6 +158,7 @@ def _decide(exchange: Exchange) -> None:
         group=members.group,
         weights=verdict.weights,
         rejected=verdict.rejected,
+        clips=verdict.clips,
         parts=reported,
     )
     try:
@@ -182,12 +188,20 @@ async def gather(exchange: Exchange) -> None:
     if book.own_part in decision.parts:
         begin, end = book.own_bounds
         size = 4 * (end - begin) * len(decision.weights)
-        data, digest, lost = await off_loop(
-            size, reduce_part, book.share_values, decision.weights, exchange.manifest.averaging.compression
+        settings = exchange.manifest.averaging
+        reduced = await off_loop(
+            size,
+            reduce_part,
+            book.share_values,
+            decision.weights,
+            settings.compression,
+            decision.clips,
+            settings.robust,
         )
+        exchange.shortened = reduced.shortened
         if exchange.own_id in decision.weights:
-            exchange.owed = lost * np.float32(sum(decision.weights.values()) / decision.weights[exchange.own_id])
-        book.add_result(book.own_part, data, digest)
+            exchange.owed = reduced.lost / np.float32(own_share(decision.weights, exchange.own_id, settings.robust))
+        book.add_result(book.own_part, reduced.data, reduced.digest)
         body = {
             "subject": book.subject,
             "round": book.round,
@@ -195,29 +209,36 @@ async def gather(exchange: Exchange) -> None:
             "part": book.own_part,
             "decision": decision.statement.raw,
         }
-        exchange.broadcast(members.members, "round.result", body, until=times.gather_end, blob=data, values=end - begin)
+        exchange.broadcast(
+            members.members, "round.result", body, until=times.gather_end, blob=reduced.data, values=end - begin
+        )
         await asyncio.sleep(0)
     await book.wait(lambda: book.all_results_in or book.outcome is not None, exchange.left(times.gather_end))
 
 
+@dataclass(frozen=True)
+class Reduced:
+    """A reduced part."""
+
+    data: bytes
+    """The encoded mean."""
+    digest: bytes
+    """Its SHA-256."""
+    lost: npt.NDArray[np.float32]
+    """What encoding lost of it: mean minus decoded."""
+    shortened: dict[str, float]
+    """See `robust_mean`."""
+
+
 def reduce_part(
-    shares: dict[str, npt.NDArray[np.float32]], weights: dict[str, float], compression: Compression
-) -> tuple[bytes, bytes, npt.NDArray[np.float32]]:
-    """Weighted mean of the accepted senders' parts, summed in list order in float32.
-
-    The order, the separate multiply and add, and float32 throughout make the result the same on every machine.
-
-    Returns
-    -------
-    (bytes, bytes, ndarray of float32)
-        The encoded mean, its SHA-256, and what encoding lost of it: mean minus decoded.
-    """
-    total = np.float32(sum(weights.values()))
-    mean: npt.NDArray[np.float32] | None = None
-    for sender, weight in weights.items():
-        term = shares[sender] * (np.float32(weight) / total)
-        mean = term if mean is None else mean + term
-    if mean is None:
-        raise ValueError("a part without accepted senders cannot be reduced")
+    shares: Mapping[str, npt.NDArray[np.float32]],
+    weights: Mapping[str, float],
+    compression: str,
+    clips: Mapping[str, float] | None = None,
+    robust: Robust = "none",
+) -> Reduced:
+    """The mean of the accepted senders' parts as it goes on the wire; the same bits on every machine."""
+    mean, shortened = robust_mean(shares, weights, clips or {}, robust)
     data = encode(mean, compression)
-    return data, hashlib.sha256(data).digest(), mean - decode(data, len(mean), compression)
+    lost = mean - decode(data, len(mean), compression)
+    return Reduced(data, hashlib.sha256(data).digest(), lost, shortened)

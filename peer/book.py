@@ -54,7 +54,7 @@ class RoundBook:
     values: int
     """Length of the subject's vector."""
     growth: float = 1.0
-    """How many times longer, in squared norm, the wire's encoding can make a vector (`norm_growth`)."""
+    """How many times longer than its longest term, in squared norm, a mean can be as it is made and encoded."""
 
     present: dict[str, Presence] = field(default_factory=dict)
     heard: set[str] = field(default_factory=set)

@@ -30,6 +30,9 @@ from blockswarm.swarm.manifest import EMBEDDING, Manifest
 FORMAT = "blockswarm-checkpoint-1"
 KEEP = 3
 
+_IN_STATES = ("block", "embedding", "block.momentum", "embedding.momentum")
+"""Arrays that are named by the digests of their states; all others have one of their own."""
+
 _NAME = re.compile(r"round-(\d{8,})\.safetensors")
 Float32 = NDArray[np.float32]
 
@@ -192,6 +195,9 @@ def _encode(checkpoint: Checkpoint, manifest: Manifest) -> bytes:
         "live_embedding": checkpoint.live_embedding,
         **{f"moment.{name}": values for name, values in checkpoint.moments.items()},
     }
+    for name, state in (("block", checkpoint.block), ("embedding", checkpoint.embedding)):
+        if state.momentum is not None:
+            arrays[f"{name}.momentum"] = state.momentum
     arrays = {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in arrays.items()}
     notes = {"format": FORMAT, "run": manifest.digest.hex(), "run_id": manifest.run_id}
     for name, state in (("block", checkpoint.block), ("embedding", checkpoint.embedding)):
@@ -204,7 +210,7 @@ def _encode(checkpoint: Checkpoint, manifest: Manifest) -> bytes:
             f"{name}.pending": repr(float(checkpoint.pending.get(state.subject, 0.0))),
         }
     for name, values in arrays.items():
-        if name not in ("block", "embedding"):  # those two are named by their state digests
+        if name not in _IN_STATES:
             notes[f"{name}.sha256"] = hashlib.sha256(values.data).hexdigest()
     notes["sha256"] = _digest_of_notes(notes)
     encoded: bytes = encode_safetensors(arrays, metadata=notes)
@@ -249,7 +255,7 @@ def _rebuild(notes: Mapping[str, str], arrays: Mapping[str, NDArray[Any]], manif
     if embedding.subject != EMBEDDING or not 0 <= block.subject < manifest.model.blocks:
         raise _UnusableError("damaged (of a block that this run does not have)")
     for name, values in arrays.items():
-        if name in ("block", "embedding"):
+        if name in _IN_STATES:
             continue
         if values.dtype != np.float32 or hashlib.sha256(values.data).hexdigest() != notes[f"{name}.sha256"]:
             raise _UnusableError(f"damaged ({name} does not hash to its digest)")
@@ -271,6 +277,9 @@ def _rebuild(notes: Mapping[str, str], arrays: Mapping[str, NDArray[Any]], manif
 
 def _state(name: str, notes: Mapping[str, str], arrays: Mapping[str, NDArray[Any]], manifest: Manifest) -> State:
     values, subject = arrays[name], int(notes[f"{name}.subject"])
+    momentum = arrays[f"{name}.momentum"] if manifest.has_momentum else None
+    if momentum is not None and (momentum.dtype != np.float32 or momentum.shape != values.shape):
+        raise _UnusableError(f"damaged (the momentum of {name} has the wrong shape)")
     if values.dtype != np.float32 or subject not in manifest.subjects:
         raise _UnusableError(f"damaged ({name} is not a state of this run)")
     if values.shape != (manifest.parameters(subject),):
@@ -281,6 +290,7 @@ def _state(name: str, notes: Mapping[str, str], arrays: Mapping[str, NDArray[Any
         values,
         samples=int(notes[f"{name}.samples"]),
         certificate=base64.b64decode(notes[f"{name}.certificate"], validate=True),
+        momentum=momentum,
     )
     if state.digest.hex() != notes[f"{name}.digest"]:
         raise _UnusableError(f"damaged ({name} does not hash to its digest)")

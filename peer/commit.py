@@ -14,6 +14,7 @@ from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import encoded_size
 from blockswarm.swarm.policy.acceptance import quorum
+from blockswarm.swarm.policy.outer import outer_step
 from blockswarm.swarm.statements import Certificate, Outcome, StatementError, Vote
 
 TAKE_OVER = 0.35
@@ -182,9 +183,10 @@ def _sha256(data: bytes) -> bytes:
 
 
 def apply_outcome(exchange: Exchange, outcome: Outcome) -> State:
-    """The candidate: the parent plus the decoded mean of every part that is in.
+    """The candidate: the parent plus the outer step along the decoded mean of every part that is in.
 
-    Parts that were left out keep the parent's values; what was trained there is carried by those who trained it.
+    Parts that were left out keep the parent's values and momentum; what was trained there is carried by those who
+    trained it.
 
     Raises
     ------
@@ -192,15 +194,22 @@ def apply_outcome(exchange: Exchange, outcome: Outcome) -> State:
         When the result is not finite; nobody should vote for that.
     """
     book = exchange.book
-    values = exchange.parent.values.copy()
+    settings, parent = exchange.manifest.averaging, exchange.parent
+    values = parent.values.copy()
+    velocity = None if parent.momentum is None else parent.momentum.copy()
     for part in outcome.parts:
         begin, end = book.bounds[part]
-        mean, norm2 = open_part(book.results[part], end - begin, exchange.manifest.averaging.compression)
+        step, norm2 = open_part(book.results[part], end - begin, settings.compression)
         book.check_mean(part, norm2)
-        values[begin:end] += mean
-    if not np.isfinite(values).all():
+        if velocity is not None:
+            step, velocity[begin:end] = outer_step(
+                step, velocity[begin:end], momentum=settings.outer_momentum, rate=settings.outer_rate
+            )
+        values[begin:end] += step
+    if not np.isfinite(values).all() or not (velocity is None or np.isfinite(velocity).all()):
         raise RoundFailed("the average is not finite")
-    return State.make(book.subject, book.round, values, samples=exchange.parent.samples + _accepted_samples(book))
+    samples = parent.samples + _accepted_samples(book)
+    return State.make(book.subject, book.round, values, samples=samples, momentum=velocity)
 
 
 async def _ask_for_certificate(exchange: Exchange, digest: bytes) -> Certificate | None:

@@ -25,6 +25,7 @@ from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, ROUND, SAMPLES
 from blockswarm.swarm.policy.acceptance import PartReport
 from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of
+from blockswarm.swarm.policy.robust import growth_of
 from blockswarm.swarm.statements import (
     MAX_MEMBERS,
     MAX_REASON,
@@ -141,7 +142,8 @@ class Desk:
         key = (subject, number)
         if key not in self._books:
             values = self._manifest.parameters(subject)
-            growth = norm_growth(self._manifest.averaging.compression)
+            settings = self._manifest.averaging
+            growth = norm_growth(settings.compression) * growth_of(settings.robust)
             self._books[key] = RoundBook(
                 subject=subject, round=number, own_id=self._own_id, values=values, growth=growth
             )

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from blockswarm.errors import BlockswarmError
-from blockswarm.model.layout import CHUNK_BYTES
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import subject_name
 from blockswarm.swarm.messages import StateHead
@@ -35,8 +34,8 @@ class Download:
     _in_flight: dict[int, float] = field(default_factory=dict)  # chunk → when it was last asked for
 
     def __post_init__(self) -> None:
-        self.missing = set(range(len(self.head.chunks)))
-        self._data = bytearray(4 * self.head.values)
+        self.missing = set(range(self.head.chunk_count))
+        self._data = bytearray(self.head.size)
         self._changed = asyncio.Event()
 
     def restart(self) -> None:
@@ -75,18 +74,28 @@ class Download:
     def put(self, index: int, data: bytes | bytearray | memoryview) -> bool:
         """Keep chunk ``index`` if it is what its digest says."""
         self.give_back(index)
-        if len(data) != self.head.chunk_bytes(index) or hashlib.sha256(data).digest() != self.head.chunks[index]:
+        if len(data) != self.head.chunk_bytes(index) or hashlib.sha256(data).digest() != self.head.chunk_digest(index):
             return False
-        begin = index * CHUNK_BYTES
+        begin = self.head.chunk_begin(index)
         self._data[begin : begin + len(data)] = data
         self.missing.discard(index)
         return True
 
     def finish(self) -> State:
         """The whole state."""
-        values = np.frombuffer(self._data, dtype="<f4").astype(np.float32, copy=False)
-        values.flags.writeable = False
-        if not np.isfinite(values).all():
+        vectors = np.frombuffer(self._data, dtype="<f4").astype(np.float32, copy=False)
+        vectors.flags.writeable = False
+        if not np.isfinite(vectors).all():
             raise TransferError(f"the state of {subject_name(self.subject)} is not finite")
         head = self.head
-        return State(self.subject, head.round, values, head.digest, head.samples, head.certificate, head.chunks)
+        return State(
+            self.subject,
+            head.round,
+            vectors[: head.values],
+            head.digest,
+            head.samples,
+            head.certificate,
+            head.chunks,
+            vectors[head.values :] if head.momentum else None,
+            head.momentum,
+        )

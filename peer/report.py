@@ -27,6 +27,7 @@ def round_event(
         "members": result.members,
         "accepted": result.accepted,
         "rejected": result.rejected,
+        "clipped": result.clipped,
         "late": [peer_id for peer_id, reason in result.rejected.items() if reason == "late"],
         "committed": result.state is not None,
         "lone": result.lone,

@@ -31,6 +31,8 @@ class RoundResult:
     members: list[str]
     accepted: list[str]
     rejected: dict[str, str]
+    clipped: dict[str, float]
+    """Accepted members whose updates were shortened, and to which share; from centered clipping, of our part alone."""
     state: State | None
     """The certified new state; ``None`` when the round did not commit here."""
     candidate: State | None
@@ -41,6 +43,7 @@ class RoundResult:
     """What the new state or the candidate contains of our update, zero in parts left out; ``None`` if not accepted.
 
     Where we reduced, what the encoding lost of everybody's mean is taken off it too, so that it comes back as ours.
+    What a robust mean cut away of our update counts as contained: it is dropped, not carried.
     """
     ahead: list[Head]
     problems: dict[str, str]
@@ -123,6 +126,7 @@ def _result(
         members=members,
         accepted=accepted,
         rejected=rejected,
+        clipped=exchange.shortened | (decision.clips if decision else {}),
         state=state,
         candidate=book.candidate if state is None else None,
         failure=failure,

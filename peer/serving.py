@@ -91,8 +91,9 @@ def serve_states(host: Registrar, store: StateStore) -> None:
     async def chunk(request: Request) -> Reply:
         wanted = _parse(ChunkRequest, request.body)
         state = find(wanted.subject, wanted.digest)
-        if wanted.index >= len(state.chunks):
-            raise RpcRefused("bad-request", f"index: the state has {len(state.chunks)} chunks")
+        count = len(state.chunks) + len(state.momentum_chunks)
+        if wanted.index >= count:
+            raise RpcRefused("bad-request", f"index: the state has {count} chunks")
         return Reply({}, state.chunk(wanted.index))
 
     host.register("state.head", head)

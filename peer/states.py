@@ -6,7 +6,6 @@ holds identical bytes, so a digest is all that two peers must compare.
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blockswarm.clock import Clock
-from blockswarm.model.layout import CHUNK_BYTES, chunk_digests
+from blockswarm.model.layout import CHUNK_BYTES, chunk_digests, digest_of_chunks
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import StateHead, StateName
 
@@ -36,22 +35,35 @@ class State:
     certificate: bytes
     """Proof that a quorum committed it; empty for the genesis."""
     chunks: tuple[bytes, ...]
-    """SHA-256 of each 1 MiB chunk, in order."""
+    """SHA-256 of each 1 MiB chunk of the values, in order."""
+    momentum: NDArray[np.float32] | None = None
+    """The outer optimizer's momentum, float32 ``[n]``, read-only, where the manifest has one."""
+    momentum_chunks: tuple[bytes, ...] = ()
+    """SHA-256 of each 1 MiB chunk of the momentum."""
 
     @classmethod
     def make(
-        cls, subject: int, round_number: int, values: NDArray[np.float32], *, samples: int, certificate: bytes = b""
+        cls,
+        subject: int,
+        round_number: int,
+        values: NDArray[np.float32],
+        *,
+        samples: int,
+        certificate: bytes = b"",
+        momentum: NDArray[np.float32] | None = None,
     ) -> State:
-        """Name ``values`` by their bytes; they become read-only, and a view of something writable is copied first.
+        """Name a state by its bytes; they become read-only, and a view of something writable is copied first.
 
         Hashing takes about a second per GB: leave the event loop for large states.
         """
-        if values.flags.writeable and values.base is not None:
-            values = values.copy()
-        values.flags.writeable = False
+        values = _frozen(values)
         chunks = tuple(chunk_digests(values))
-        digest = hashlib.sha256(b"".join(chunks)).digest()
-        return cls(subject, round_number, values, digest, samples, certificate, chunks)
+        momentum_chunks: tuple[bytes, ...] = ()
+        if momentum is not None:
+            momentum = _frozen(momentum)
+            momentum_chunks = tuple(chunk_digests(momentum))
+        digest = digest_of_chunks(chunks, momentum_chunks)
+        return cls(subject, round_number, values, digest, samples, certificate, chunks, momentum, momentum_chunks)
 
     @classmethod
     def genesis(cls, manifest: Manifest, subject: int) -> State:
@@ -62,7 +74,10 @@ class State:
         ManifestError
             If this machine computes something else than the manifest says.
         """
-        return cls.make(subject, 0, manifest.verify_genesis(subject), samples=0)
+        values = manifest.verify_genesis(subject)
+        return cls.make(
+            subject, 0, values, samples=0, momentum=np.zeros_like(values) if manifest.has_momentum else None
+        )
 
     @property
     def name(self) -> StateName:
@@ -72,12 +87,28 @@ class State:
     @property
     def head(self) -> StateHead:
         """What a newcomer learns before it fetches the bytes."""
-        return StateHead(self.round, self.digest, self.samples, self.values.size, self.chunks, self.certificate)
+        size = self.values.size
+        return StateHead(
+            self.round, self.digest, self.samples, size, self.chunks, self.certificate, self.momentum_chunks
+        )
 
     def chunk(self, index: int) -> memoryview:
-        """The little-endian float32 bytes of chunk ``index``, not copied where the machine is little-endian."""
+        """The little-endian float32 bytes of chunk ``index``, not copied where the machine is little-endian.
+
+        The chunks of the values come first, then those of the momentum.
+        """
         step = CHUNK_BYTES // 4
-        return self.values[index * step : (index + 1) * step].astype("<f4", copy=False).data.cast("B")
+        values = self.values
+        if self.momentum is not None and index >= len(self.chunks):
+            values, index = self.momentum, index - len(self.chunks)
+        return values[index * step : (index + 1) * step].astype("<f4", copy=False).data.cast("B")
+
+
+def _frozen(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    if values.flags.writeable and values.base is not None:
+        values = values.copy()
+    values.flags.writeable = False
+    return values
 
 
 class StateStore:

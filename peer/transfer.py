@@ -180,7 +180,7 @@ class StateFetcher:
                 await self._download(download, _by_promise(download.head, offers, holders))
                 state = await asyncio.to_thread(download.finish)
         except TimeoutError:
-            missing = f", {len(download.missing)} of {len(download.head.chunks)} chunks missing" if download else ""
+            missing = f", {len(download.missing)} of {download.head.chunk_count} chunks missing" if download else ""
             told = f" ({_told(download.problems)})" if download and download.problems else ""
             raise TransferError(f"the state of {name} did not arrive in {seconds:g} s{missing}{told}") from None
         finally:
@@ -202,7 +202,8 @@ class StateFetcher:
     async def _head(self, peer_id: str, subject: int, digest: bytes | None) -> StateHead:
         body = HeadRequest(subject, digest).to_body()
         reply = await self._call(peer_id, "state.head", body, timeout=HEAD_SECONDS)
-        head = StateHead.parse(reply.body, values=self._manifest.parameters(subject))
+        manifest = self._manifest
+        head = StateHead.parse(reply.body, values=manifest.parameters(subject), momentum=manifest.has_momentum)
         if digest is not None and head.digest != digest:
             raise TransferError("it offers another state than was asked for")
         # Checking a certificate verifies a signature per vote.

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
 from blockswarm.model.layout import EMBEDDING, layout_of, state_digest
+from blockswarm.swarm.canonical import canonical_bytes, plain
 from blockswarm.swarm.codec import NAMES, encoded_size
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest_fields import (
@@ -141,7 +142,7 @@ class Manifest:
         recipe, recipe_problems = read_dataclass(Recipe, "recipe", raw.get("recipe"))
         problems += model_problems + recipe_problems
         if model is not None:
-            problems += check_sizes(model)
+            problems += check_sizes(model, document.averaging.outer if document is not None else "none")
         if document is not None:
             problems += check_rounds(document.rounds)
             if model is not None and len(document.genesis.blocks) != model.blocks:
@@ -176,8 +177,8 @@ class Manifest:
         }
         for section in ("data", "rounds", "averaging", "limits", "genesis"):
             mapping[section] = getattr(self, section).model_dump()
-        plain: dict[str, Any] = _plain(mapping)
-        return plain
+        result: dict[str, Any] = plain(mapping)
+        return result
 
     def to_toml(self) -> str:
         """The manifest for people: TOML with a comment per field. Reading it back gives the same digest."""
@@ -189,8 +190,7 @@ class Manifest:
 
     @cached_property
     def _canonical(self) -> bytes:
-        packed: bytes = msgpack.packb(_sorted(self.to_mapping()))
-        return packed
+        return canonical_bytes(self.to_mapping())
 
     @cached_property
     def digest(self) -> bytes:
@@ -206,6 +206,11 @@ class Manifest:
     def subjects(self) -> range:
         """Everything that is averaged: the embedding (-1), then the blocks."""
         return range(EMBEDDING, self.model.blocks)
+
+    @property
+    def has_momentum(self) -> bool:
+        """Whether states hold an outer momentum beside their values; zeros at the genesis."""
+        return self.averaging.outer == "nesterov"
 
     def parameters(self, subject: int) -> int:
         """Number of float32 values in the state of ``subject``."""
@@ -227,7 +232,7 @@ class Manifest:
         ManifestError
             When this machine computes something else: another software version, or a manifest edited by hand.
         """
-        values, digest = _genesis(self.model, self.seed, subject)
+        values, digest = _genesis(self.model, self.seed, subject, self.has_momentum)
         if digest != self.genesis_digest(subject):
             raise ManifestError(
                 f"{self.run_id}: genesis of {subject_name(subject)} computed here is {digest.hex()[:12]}, the manifest "
@@ -261,6 +266,11 @@ def create_manifest(
     compression: str = "fp16",
     max_weight_ratio: float = 4.0,
     max_norm_ratio: float = 10.0,
+    outer: str = "none",
+    outer_momentum: float = 0.5,
+    outer_rate: float = 0.7,
+    robust: str = "clip",
+    clip_ratio: float = 2.0,
     directory_shards: int = 1,
     max_replicas: int = 256,
 ) -> Manifest:
@@ -288,7 +298,7 @@ def create_manifest(
         Allowed clock error, s; by default 2 s, or a quarter of a short round.
     local_steps, late, carry_discount, group_size
         As in :class:`Rounds`.
-    compression, max_weight_ratio, max_norm_ratio
+    compression, max_weight_ratio, max_norm_ratio, outer, outer_momentum, outer_rate, robust, clip_ratio
         As in :class:`Averaging`.
     directory_shards, max_replicas : int
         As in :class:`Limits`.
@@ -300,14 +310,17 @@ def create_manifest(
     """
     model = _pick(size, SIZES, "model size")
     chosen_recipe = _pick(recipe, RECIPES, "recipe")
-    problems = check_sizes(model)
+    problems = check_sizes(model, outer)
     if not (math.isfinite(round_seconds) and round_seconds > 0):
         problems.append(f"rounds.seconds: must be a positive number of seconds, is {round_seconds}")
     if compression not in NAMES:
         problems.append(f"averaging.compression: must be one of {', '.join(NAMES)}, is {compression!r}")
     if problems:
         raise ManifestError(f"new manifest: {'; '.join(problems)}", problems)
-    genesis = {subject: _genesis(model, seed, subject)[1].hex() for subject in range(EMBEDDING, model.blocks)}
+    genesis = {
+        subject: _genesis(model, seed, subject, outer == "nesterov")[1].hex()
+        for subject in range(EMBEDDING, model.blocks)
+    }
     if phases is None:
         try:
             phases = dataclasses.asdict(default_phases(round_seconds, _update_bytes(model, compression), bandwidth))
@@ -337,6 +350,11 @@ def create_manifest(
                 "compression": compression,
                 "max_weight_ratio": float(max_weight_ratio),
                 "max_norm_ratio": float(max_norm_ratio),
+                "outer": outer,
+                "outer_momentum": float(outer_momentum),
+                "outer_rate": float(outer_rate),
+                "robust": robust,
+                "clip_ratio": float(clip_ratio),
             },
             "limits": {"directory_shards": directory_shards, "max_replicas": max_replicas},
             "genesis": {
@@ -362,25 +380,10 @@ def _check_protocol(version: object, source: str) -> None:
         raise ManifestError(f"{source}: the swarm speaks protocol {version} and this program {PROTOCOL_VERSION}: {who}")
 
 
-def _genesis(model: ModelConfig, seed: int, subject: int) -> tuple[NDArray[np.float32], bytes]:
+def _genesis(model: ModelConfig, seed: int, subject: int, momentum: bool) -> tuple[NDArray[np.float32], bytes]:
     values = layout_of(model, subject).genesis(seed, subject)
-    return values, state_digest(values)
+    return values, state_digest(values, np.zeros_like(values) if momentum else None)
 
 
 def _update_bytes(model: ModelConfig, compression: str) -> int:
     return sum(encoded_size(layout_of(model, subject).size, compression) for subject in (0, EMBEDDING))
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists and -0.0 as 0.0, so that equal values have one encoding."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value + 0.0 if isinstance(value, float) else value
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value

@@ -23,6 +23,7 @@ from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import layout_of
 from blockswarm.swarm.codec import Compression
 from blockswarm.swarm.policy.phases import PhaseLengths
+from blockswarm.swarm.policy.robust import Robust
 
 MAX_MANIFEST_BYTES = 64 * 1024
 # Ranges of single fields belong to the model's own module; this bounds their product, before a layout is allocated.
@@ -122,6 +123,17 @@ class Averaging(Section):
     max_norm_ratio: Annotated[float, Field(gt=1, le=1e6)] = Field(
         description="an update longer than this many times the median norm is rejected"
     )
+    robust: Robust = Field(
+        description='the mean: "none" (weighted), "clip" (too long ones shortened), from 4 on "trimmed" or "centered"'
+    )
+    clip_ratio: Annotated[float, Field(ge=1, le=1000)] = Field(
+        description="an update longer than this many times the median norm is shortened to that"
+    )
+    outer: Literal["none", "nesterov"] = Field(
+        description='what a commit makes of the mean: "none" adds it, "nesterov" steps along it with a momentum'
+    )
+    outer_momentum: Annotated[float, Field(ge=0, lt=1)] = Field(description="share of the momentum kept in a commit")
+    outer_rate: Annotated[float, Field(gt=0, le=10)] = Field(description="length of an outer step; 1 = the mean's own")
 
 
 class Limits(Section):
@@ -214,12 +226,12 @@ def read_dataclass(kind: type[Any], section: str, raw: object) -> tuple[Any, lis
         return None, [str(error).replace(f"{kind.__name__}.", f"{section}.", 1)]
 
 
-def check_sizes(model: ModelConfig) -> list[str]:
-    """What is wrong with the size of a valid model, if anything."""
-    size = layout_of(model, 0).size
-    if size > MAX_BLOCK_PARAMETERS:
-        return [f"model: a block of {size:,} parameters is more than the {MAX_BLOCK_PARAMETERS:,} allowed"]
-    return []
+def check_sizes(model: ModelConfig, outer: str) -> list[str]:
+    """What is wrong with the size of a valid model's states, if anything."""
+    size, most = layout_of(model, 0).size, MAX_BLOCK_PARAMETERS
+    if outer != "none":
+        most //= 2  # a state holds the outer momentum too
+    return [f"model: a block of {size:,} parameters is more than the {most:,} allowed"] if size > most else []
 
 
 def check_rounds(rounds: Rounds) -> list[str]:

@@ -62,6 +62,6 @@ def memory_estimate(manifest: Manifest) -> MemoryEstimate:
         gradients=flat,
         optimizer=2 * flat,
         activations=batch * model.context * per_position,
-        states=(KEPT_STATES + 4) * flat,
+        states=(KEPT_STATES + 1) * (2 if manifest.has_momentum else 1) * flat + 3 * flat,
         process=PROCESS_BYTES,
     )

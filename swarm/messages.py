@@ -18,11 +18,10 @@ out. Windows are concatenated in order.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from blockswarm.model.layout import CHUNK_BYTES
+from blockswarm.model.layout import CHUNK_BYTES, digest_of_chunks
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, Optional, integer, listed, octets, text
 
@@ -245,8 +244,10 @@ class StateHead:
     values: int
     """Number of float32 values."""
     chunks: tuple[bytes, ...]
-    """SHA-256 of each 1 MiB chunk, in order; together they hash to ``digest``."""
+    """SHA-256 of each 1 MiB chunk of the values, in order."""
     certificate: bytes
+    momentum: tuple[bytes, ...] = ()
+    """The same of the outer momentum, where the run has one; all chunks together hash to ``digest``."""
 
     _BODY = Body(
         round=ROUND,
@@ -255,10 +256,11 @@ class StateHead:
         values=integer(1, MAX_VALUES),
         chunks=listed(DIGEST, most=MAX_CHUNKS, least=1),
         certificate=octets(most=MAX_CERTIFICATE_BYTES),
+        momentum=Optional(listed(DIGEST, most=MAX_CHUNKS), ()),
     )
 
     @classmethod
-    def parse(cls, body: object, *, values: int | None = None) -> StateHead:
+    def parse(cls, body: object, *, values: int | None = None, momentum: bool | None = None) -> StateHead:
         """Check a foreign body and that its chunk digests hash to its state digest.
 
         Parameters
@@ -267,19 +269,27 @@ class StateHead:
             The answer's body.
         values : int, optional
             Number of float32 values the manifest says a state of this subject has.
+        momentum : bool, optional
+            Whether the manifest says that states have an outer momentum.
         """
         head = cls(**cls._BODY.read(body))
         if values is not None and head.values != values:
             raise MessageError("values", f"must be {values}, is {head.values}")
         if len(head.chunks) != -(-head.values * 4 // CHUNK_BYTES):
             raise MessageError("chunks", f"{len(head.chunks)} digests do not fit {head.values} values")
-        if hashlib.sha256(b"".join(head.chunks)).digest() != head.digest:
+        if momentum is not None and momentum != bool(head.momentum):
+            raise MessageError("momentum", "must be there" if momentum else "must not be there")
+        if head.chunk_count > MAX_CHUNKS:
+            raise MessageError("momentum", f"{head.chunk_count} chunks in all, at most {MAX_CHUNKS}")
+        if len(head.momentum) not in (0, len(head.chunks)):
+            raise MessageError("momentum", f"{len(head.momentum)} digests do not fit {head.values} values")
+        if digest_of_chunks(head.chunks, head.momentum) != head.digest:
             raise MessageError("chunks", "do not hash to the state's digest")
         return head
 
     def to_body(self) -> dict[str, Any]:
         """The body as it is sent."""
-        return {
+        body = {
             "round": self.round,
             "digest": self.digest,
             "samples": self.samples,
@@ -287,10 +297,30 @@ class StateHead:
             "chunks": list(self.chunks),
             "certificate": self.certificate,
         }
+        return body | {"momentum": list(self.momentum)} if self.momentum else body
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values, and of the momentum after them."""
+        return 4 * self.values * (2 if self.momentum else 1)
+
+    @property
+    def chunk_count(self) -> int:
+        """Chunks in all; those of the values come first."""
+        return len(self.chunks) + len(self.momentum)
+
+    def chunk_digest(self, index: int) -> bytes:
+        """SHA-256 of chunk ``index``."""
+        return (*self.chunks, *self.momentum)[index]
+
+    def chunk_begin(self, index: int) -> int:
+        """Where chunk ``index`` begins in the bytes of the state."""
+        vector, place = divmod(index, len(self.chunks))
+        return 4 * self.values * vector + place * CHUNK_BYTES
 
     def chunk_bytes(self, index: int) -> int:
-        """Size of chunk ``index``; the last one may be shorter than 1 MiB."""
-        return min(CHUNK_BYTES, self.values * 4 - index * CHUNK_BYTES)
+        """Size of chunk ``index``; the last one of a vector may be shorter than 1 MiB."""
+        return min(CHUNK_BYTES, self.values * 4 - index % len(self.chunks) * CHUNK_BYTES)
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,8 @@ class Decision:
     group: bytes
     weights: dict[str, float]
     rejected: dict[str, str]
+    clips: dict[str, float]
+    """Factor under 1 on the updates of accepted members that are shortened."""
     parts: tuple[int, ...]
     statement: Statement
 
@@ -189,6 +191,7 @@ class Decision:
         group: bytes,
         weights: Mapping[str, float],
         rejected: Mapping[str, str],
+        clips: Mapping[str, float],
         parts: tuple[int, ...],
     ) -> Decision:
         """Sign a decision; ``parts`` are the list positions of the reducers that reported."""
@@ -196,6 +199,7 @@ class Decision:
             "group": group,
             "accepted": [[peer_id, float(weight)] for peer_id, weight in weights.items()],
             "rejected": [[peer_id, reason[:MAX_REASON]] for peer_id, reason in rejected.items()],
+            "clips": [[peer_id, float(factor)] for peer_id, factor in clips.items()],
             "parts": list(parts),
         }
         return cls.parse(make("decision", run_digest, payload, identity))
@@ -207,6 +211,9 @@ class Decision:
         weights = _pairs(payload, "accepted", float)
         if not all(math.isfinite(weight) and weight > 0 for weight in weights.values()):
             raise StatementError("a decision's weights must be above zero and finite")
+        clips = _pairs(payload, "clips", float)
+        if not set(clips) <= set(weights) or not all(0 < factor <= 1 for factor in clips.values()):
+            raise StatementError("a decision's clips must be shares of accepted updates")
         parts = _field(payload, "parts", list)
         if len(parts) > MAX_MEMBERS or any(type(part) is not int or not 0 <= part < MAX_MEMBERS for part in parts):
             raise StatementError("a decision's parts must be list positions")
@@ -214,6 +221,7 @@ class Decision:
             group=_field(payload, "group", bytes, length=32),
             weights=weights,
             rejected=_pairs(payload, "rejected", str),
+            clips=clips,
             parts=tuple(parts),
             statement=statement,
         )

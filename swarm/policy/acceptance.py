@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median, median_low
+
+from blockswarm.swarm.policy.robust import Robust, method_for
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Verdict:
     """Accepted senders and their weights (samples, capped), in list order."""
     rejected: dict[str, str]
     """Left-out senders and why."""
+    clips: dict[str, float] = field(default_factory=dict)
+    """Accepted senders whose updates are shortened, and to which share of themselves."""
 
 
 def decide(
@@ -34,6 +38,8 @@ def decide(
     *,
     max_norm_ratio: float,
     max_weight_ratio: float,
+    robust: Robust = "none",
+    clip_ratio: float = math.inf,
 ) -> Verdict:
     """Accept every sender whose parts all came whole, finite and of a sane size.
 
@@ -41,7 +47,8 @@ def decide(
     ``max_norm_ratio`` times what its peers' updates suggest for its number of samples: the median over the other
     senders ``j`` of ``‖Δ_j‖ · max(1, samples_i / samples_j)``. Samples are the sender's own word, so they excuse a
     longer update only up to ``max_norm_ratio`` times, and the median that caps the weights is the lower one: of two
-    senders, neither can lift its own cap.
+    senders, neither can lift its own cap. Of those accepted, with ``robust`` "clip", one longer than ``clip_ratio``
+    times the same suggestion is shortened to that.
 
     Parameters
     ----------
@@ -51,6 +58,10 @@ def decide(
         One mapping (sender → report) per reducer that reported. Reducers that did not report simply do not speak.
     max_norm_ratio, max_weight_ratio : float
         From the manifest: the bound above, and the cap of a weight as a multiple of the median weight.
+    robust : str
+        From the manifest; "trimmed" and "centered" are "clip" in small groups (see ``policy/robust.py``).
+    clip_ratio : float
+        From the manifest.
 
     Returns
     -------
@@ -70,19 +81,25 @@ def decide(
             rejected[sender] = "no samples"
         else:
             norms[sender] = math.sqrt(sum(entry.norm2 for entry in seen))
-    for sender, norm in list(norms.items()):
-        expected = [
+    longest: dict[str, float] = {}
+    for sender, norm in norms.items():
+        suggested = [
             norms[other] * min(max_norm_ratio, max(1.0, samples[sender] / samples[other]))
             for other in norms
             if other != sender and norms[other] > 0
         ]
-        if expected and norm > max_norm_ratio * median(expected):
-            rejected[sender] = f"norm {norm:.3g} is over {max_norm_ratio:g} times its peers' {median(expected):.3g}"
+        usual = median(suggested) if suggested else math.inf
+        longest[sender] = clip_ratio * usual
+        if norm > max_norm_ratio * usual:
+            rejected[sender] = f"norm {norm:.3g} is over {max_norm_ratio:g} times its peers' {usual:.3g}"
     accepted = {sender: float(samples[sender]) for sender in norms if sender not in rejected}
     if not accepted:
         return Verdict({}, rejected)
     cap = max_weight_ratio * median_low(accepted.values())
-    return Verdict({sender: min(weight, cap) for sender, weight in accepted.items()}, rejected)
+    clips = {}
+    if method_for(robust, len(accepted)) == "clip":
+        clips = {sender: longest[sender] / norms[sender] for sender in accepted if norms[sender] > longest[sender]}
+    return Verdict({sender: min(weight, cap) for sender, weight in accepted.items()}, rejected, clips)
 
 
 def quorum(members: int) -> int:

@@ -129,6 +129,8 @@ def test_bootstrap_uses_the_manifest_that_is_there_and_says_so(
         ("tiny", {"round_seconds": 77.0}, "--round-seconds"),
         ("tiny", {"recipe": "paper"}, "--recipe"),
         ("tiny", {"compression": "int4"}, "--compression"),
+        ("tiny", {"outer": "nesterov"}, "--outer"),
+        ("tiny", {"robust": "trimmed"}, "--robust"),
     ],
 )
 def test_bootstrap_refuses_to_serve_another_swarm_than_asked_for(size: str, given: dict[str, Any], flag: str) -> None:

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +21,9 @@ from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
 
 
-def make_manifest(name: str) -> Manifest:
+def make_manifest(name: str, **choices: Any) -> Manifest:
     size = ModelConfig(dim=8, blocks=2, layers=1, heads=2, context=8)
-    return create_manifest(name=name, now=0.0, size=size, round_seconds=20.0)
+    return create_manifest(name=name, now=0.0, size=size, round_seconds=20.0, **choices)
 
 
 MANIFEST = make_manifest("demo")
@@ -75,6 +77,32 @@ def test_everything_saved_comes_back(tmp_path: Path) -> None:
     assert np.array_equal(loaded.moments["exp_avg"], saved.moments["exp_avg"])
     assert loaded.pending == saved.pending
     assert loaded.theta.flags.writeable
+
+
+def test_an_outer_momentum_comes_back_with_its_state_and_a_flipped_bit_of_it_is_noticed(tmp_path: Path) -> None:
+    manifest = make_manifest("outer", outer="nesterov")
+    plain = checkpoint(12)
+    momentum = np.full_like(plain.block.values, 0.25)
+    block = State.make(1, 12, plain.block.values, samples=64, momentum=momentum)
+    table = State.make(EMBEDDING, 11, plain.embedding.values, samples=64, momentum=plain.embedding.values.copy())
+    folder = CheckpointFolder(tmp_path)
+    path = folder.save(replace(plain, block=block, embedding=table), manifest)
+    loaded = folder.load_newest(manifest).checkpoint
+    assert loaded is not None
+    assert (loaded.block.digest, loaded.embedding.digest) == (block.digest, table.digest)
+    assert loaded.block.momentum is not None and np.array_equal(loaded.block.momentum, momentum)
+    whole = path.read_bytes()
+    place = whole.index(momentum.tobytes())
+    path.write_bytes(whole[: place + 5] + bytes([whole[place + 5] ^ 1]) + whole[place + 6 :])
+    (reason,) = folder.load_newest(manifest).skipped
+    assert reason.endswith("damaged (block does not hash to its digest)")
+
+
+def test_a_checkpoint_without_the_momentum_that_its_run_has_is_passed_over(tmp_path: Path) -> None:
+    manifest = make_manifest("outer", outer="nesterov")
+    folder = CheckpointFolder(tmp_path)
+    folder.save(checkpoint(12), manifest)
+    assert folder.load_newest(manifest).checkpoint is None
 
 
 def test_an_empty_or_absent_folder_has_nothing_to_resume(tmp_path: Path) -> None:

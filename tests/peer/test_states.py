@@ -43,6 +43,28 @@ def test_chunks_together_are_the_state_and_hash_to_its_digests() -> None:
     assert [made.head.chunk_bytes(index) for index in range(2)] == [CHUNK_BYTES, 20]
 
 
+def test_the_chunks_of_a_momentum_follow_those_of_the_values() -> None:
+    size = CHUNK_BYTES // 4 + 5
+    values, momentum = np.full(size, 1, dtype=np.float32), np.full(size, 2, dtype=np.float32)
+    made = State.make(0, 1, values, samples=1, momentum=momentum)
+    head = made.head
+    pieces = [bytes(made.chunk(index)) for index in range(head.chunk_count)]
+    assert b"".join(pieces) == values.tobytes() + momentum.tobytes()
+    assert [hashlib.sha256(piece).digest() for piece in pieces] == [head.chunk_digest(index) for index in range(4)]
+    assert [head.chunk_bytes(index) for index in range(4)] == [CHUNK_BYTES, 20] * 2
+    assert [head.chunk_begin(index) for index in range(4)] == [0, CHUNK_BYTES, 4 * size, 4 * size + CHUNK_BYTES]
+    assert head.size == 8 * size
+    with pytest.raises(ValueError, match="read-only"):
+        momentum[0] = 7
+
+
+def test_who_has_the_values_alone_needs_one_digest_more_to_check_them() -> None:
+    values, momentum = np.arange(10, dtype=np.float32), np.ones(10, dtype=np.float32)
+    made = State.make(0, 1, values, samples=1, momentum=momentum)
+    assert made.digest == state_digest(values, momentum)
+    assert made.digest == hashlib.sha256(state_digest(values) + state_digest(momentum)).digest()
+
+
 def test_the_last_three_are_kept_newest_first() -> None:
     store = StateStore(ManualClock())
     assert store.head(0) is None

@@ -249,6 +249,31 @@ async def test_a_state_that_is_not_finite_is_refused_even_when_it_is_certified()
         await fetcher.fetch(EMBEDDING, ["peer"], seconds=5.0)
 
 
+async def test_a_state_with_an_outer_momentum_is_fetched_whole_and_only_whole() -> None:
+    manifest = create_manifest(name="outer", now=0.0, size=MANIFEST.model, round_seconds=60.0, outer="nesterov")
+    rng = np.random.default_rng(1)
+    values, momentum = (rng.standard_normal(manifest.parameters(0), dtype=np.float32) for _ in range(2))
+    state = State.make(0, 3, values, samples=5, momentum=momentum)
+    store = StateStore(SystemClock())
+    store.commit(state)
+    asked = []
+
+    async def call(peer_id: str, method: str, body: Any, *, max_blob: int = 0, timeout: float = 0.0) -> Reply:
+        if method == "state.head":
+            return Reply(state.head.to_body())
+        asked.append(body["index"])
+        return Reply({}, state.chunk(body["index"]))
+
+    got = await StateFetcher(call, manifest, check=lambda *_: None).fetch(0, ["peer"], seconds=5.0)
+    assert is_exactly(got, state)
+    assert got.momentum is not None and np.array_equal(got.momentum, momentum)
+    assert sorted(asked) == list(range(12))
+    with pytest.raises(TransferError, match="momentum: must not be there"):
+        await StateFetcher(call, MANIFEST, check=lambda *_: None).fetch(0, ["peer"], seconds=5.0)
+    genesis = State.genesis(manifest, 0)
+    check_certified(manifest, 0, genesis.head)
+
+
 # -- the donor's side ----------------------------------------------------------------------------------------------
 
 

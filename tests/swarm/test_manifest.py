@@ -19,7 +19,6 @@ from blockswarm.model.layout import EMBEDDING, state_digest
 from blockswarm.swarm.codec import NAMES
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest import PROTOCOL_VERSION, Manifest, create_manifest, subject_name
-from blockswarm.swarm.memory import memory_estimate
 
 NOW = 1_764_489_600.25
 SMALLEST = ModelConfig(dim=8, blocks=2, layers=1, heads=2, context=8)
@@ -152,6 +151,17 @@ def test_every_peer_computes_the_genesis_and_compares_it() -> None:
     assert list(MANIFEST.subjects) == [EMBEDDING, 0, 1]
 
 
+def test_with_an_outer_momentum_the_genesis_digest_covers_its_zeros() -> None:
+    outer = make(outer="nesterov")
+    values = outer.verify_genesis(0)
+    assert np.array_equal(values, MANIFEST.verify_genesis(0))
+    assert outer.genesis_digest(0) == state_digest(values, np.zeros_like(values)) != MANIFEST.genesis_digest(0)
+    mapping = MANIFEST.to_mapping()
+    mapping["averaging"]["outer"] = "nesterov"
+    with pytest.raises(ManifestError, match="genesis of block 0"):
+        Manifest.from_mapping(mapping).verify_genesis(0)
+
+
 def test_a_genesis_that_differs_names_the_subject() -> None:
     mapping = MANIFEST.to_mapping()
     mapping["genesis"]["blocks"][1] = "0" * 64
@@ -204,6 +214,11 @@ def test_subjects_have_names_for_people() -> None:
         ("rounds.group_size", 1, "greater than or equal to 2"),
         ("averaging.compression", "zip", "'none', 'fp16', 'int8', 'int4'"),
         ("averaging.max_weight_ratio", 0.5, "greater than or equal to 1"),
+        ("averaging.robust", "median", "'none', 'clip', 'trimmed' or 'centered'"),
+        ("averaging.clip_ratio", 0.5, "greater than or equal to 1"),
+        ("averaging.outer", "adam", "'none' or 'nesterov'"),
+        ("averaging.outer_momentum", 1.0, "less than 1"),
+        ("averaging.outer_rate", 0.0, "greater than 0"),
         ("limits.directory_shards", 0, "greater than or equal to 1"),
         ("genesis.embedding", "12", "64 lower-case hex digits"),
     ],
@@ -368,18 +383,6 @@ def test_short_rounds_get_a_tighter_clock_tolerance() -> None:
 def test_given_phase_lengths_are_taken() -> None:
     phases = {"meet": 1.0, "scatter": 0.5, "decide": 0.25, "gather": 0.5, "commit": 0.25}
     assert make(phases=phases).rounds.lengths.total == 2.5
-
-
-# -- memory (CASES 27) ---------------------------------------------------------------------------------------------
-
-
-def test_the_memory_estimate_names_its_parts_and_grows_with_the_model() -> None:
-    tiny, base = (memory_estimate(make(size=size, round_seconds=600.0)) for size in ("tiny", "base"))
-    assert tiny.total == sum(getattr(tiny, part) for part in tiny.__dataclass_fields__)
-    assert 400e6 < tiny.total < 600e6
-    assert base.optimizer == 2 * base.parameters
-    assert base.total > 3 * tiny.total
-    assert "optimizer" in str(base)
 
 
 def test_reading_a_manifest_needs_neither_torch_nor_a_network_stack() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -46,6 +47,12 @@ def head(values: int = CHUNK_BYTES // 4 + 3, **changes: Any) -> StateHead:
     digest = hashlib.sha256(b"".join(chunks)).digest()
     fields = {"round": 7, "digest": digest, "samples": 900, "values": values, "chunks": chunks, "certificate": b"c"}
     return StateHead(**fields | changes)
+
+
+def with_momentum(values: int = CHUNK_BYTES // 4 + 3, **changes: Any) -> StateHead:
+    plain = head(values)
+    changes = {"momentum": plain.chunks, "digest": hashlib.sha256(2 * plain.digest).digest()} | changes
+    return replace(plain, **changes)
 
 
 LOGPROBS = LogprobsRequest(1, A, B, (b"abc", b"defg"), (0, 3))
@@ -157,6 +164,18 @@ def test_a_head_must_fit_the_size_the_manifest_says() -> None:
         StateHead.parse(head(12).to_body(), values=10)
 
 
+def test_a_head_has_a_momentum_where_the_manifest_says_so() -> None:
+    plain, both = head().to_body(), with_momentum().to_body()
+    assert "momentum" not in plain
+    assert StateHead.parse(plain, momentum=False) == head()
+    assert StateHead.parse(both, momentum=True) == with_momentum()
+    for body, momentum, reason in ((plain, True, "must be there"), (both, False, "must not be there")):
+        with pytest.raises(MessageError, match=reason):
+            StateHead.parse(body, momentum=momentum)
+    refused(StateHead, with_momentum(momentum=(A,)).to_body(), "momentum", "1 digests do not fit")
+    refused(StateHead, with_momentum(digest=head().digest).to_body(), "chunks", "do not hash to the state's digest")
+
+
 def test_a_head_whose_chunks_do_not_hash_to_its_digest_is_refused() -> None:
     refused(StateHead, head(digest=A).to_body(), "chunks", "do not hash to the state's digest")
     body = head().to_body()
@@ -167,6 +186,12 @@ def test_the_last_chunk_may_be_shorter() -> None:
     example = head(CHUNK_BYTES // 4 + 3)
     assert [example.chunk_bytes(index) for index in range(2)] == [CHUNK_BYTES, 12]
     assert head(CHUNK_BYTES // 4).chunk_bytes(0) == CHUNK_BYTES
+
+
+def test_a_momentum_counts_for_the_most_chunks_a_state_may_have() -> None:
+    values = messages.MAX_VALUES // 2
+    assert StateHead.parse(with_momentum(values).to_body()).chunk_count == messages.MAX_CHUNKS
+    refused(StateHead, with_momentum(values + 1).to_body(), "momentum", "chunks in all")
 
 
 def test_a_head_of_the_largest_state_fits_the_header_of_a_frame() -> None:

@@ -71,6 +71,15 @@ def signed(kind: str, payload: dict) -> Statement:
     return make(kind, RUN, payload, LEADER)
 
 
+def decision(**changes: object) -> dict:
+    return {"group": b"g" * 32, "accepted": [], "rejected": [], "clips": [], "parts": [0]} | changes
+
+
+def test_a_decision_says_who_is_in_with_which_weight_and_whose_update_is_shortened():
+    read = Decision.parse(signed("decision", decision(accepted=[["a", 16.0], ["b", 8.0]], clips=[["b", 0.25]])))
+    assert read.weights == {"a": 16.0, "b": 8.0} and read.clips == {"b": 0.25} and read.parts == (0,)
+
+
 @pytest.mark.parametrize(
     ("parse", "payload"),
     [
@@ -82,9 +91,13 @@ def signed(kind: str, payload: dict) -> Statement:
             MemberList.parse,
             {"subject": 0, "round": 1, "parent": b"p" * 32, "members": [[LEADER.peer_id, [1, True]]] * 2},
         ),
-        (Decision.parse, {"group": b"g" * 32, "accepted": [["a", float("nan")]], "rejected": [], "parts": [0]}),
-        (Decision.parse, {"group": b"g" * 32, "accepted": [["a", -1.0]], "rejected": [], "parts": [0]}),
-        (Decision.parse, {"group": b"g" * 32, "accepted": [], "rejected": [], "parts": ["0"]}),
+        (Decision.parse, decision(accepted=[["a", float("nan")]], parts=[0])),
+        (Decision.parse, decision(accepted=[["a", -1.0]], parts=[0])),
+        (Decision.parse, decision(accepted=[], parts=["0"])),
+        (Decision.parse, decision(accepted=[["a", 1.0]], clips=[["b", 0.5]])),
+        (Decision.parse, decision(accepted=[["a", 1.0]], clips=[["a", 1.5]])),
+        (Decision.parse, decision(accepted=[["a", 1.0]], clips=[["a", 0.0]])),
+        (Decision.parse, decision(accepted=[["a", 1.0]], clips=[["a", float("nan")]])),
         (Outcome.parse, {"group": b"g" * 32, "decision": b"d" * 32, "parts": [[0, b"short"]]}),
         (Outcome.parse, {"group": b"g" * 32, "decision": b"d" * 32, "parts": [[0, b"h" * 32], [0, b"h" * 32]]}),
         (Vote.parse, {"group": b"g" * 32, "outcome": b"o" * 32, "digest": b"d" * 32, "samples": -1}),

@@ -3,10 +3,11 @@
 import pytest
 
 from blockswarm.swarm.policy.acceptance import PartReport, Verdict, decide, heavier, quorum
+from blockswarm.swarm.policy.robust import Robust
 
 
-def verdict(samples: dict[str, float], *reports: dict[str, PartReport]) -> Verdict:
-    return decide(samples, reports, max_norm_ratio=10.0, max_weight_ratio=4.0)
+def verdict(samples: dict[str, float], *reports: dict[str, PartReport], robust: Robust = "none") -> Verdict:
+    return decide(samples, reports, max_norm_ratio=10.0, max_weight_ratio=4.0, robust=robust, clip_ratio=2.0)
 
 
 def fine(norm: float) -> PartReport:
@@ -42,6 +43,33 @@ def test_an_absurd_norm_is_left_out_in_groups_of_any_size(count: int):
 
 def test_a_fast_peer_is_not_punished_for_having_moved_further():
     assert not verdict({"slow": 10, "fast": 500}, {"slow": fine(0.2), "fast": fine(9.0)}).rejected
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_a_long_update_is_shortened_to_twice_what_its_peers_suggest(count: int):
+    samples = {f"p{number}": 100.0 for number in range(count)}
+    report = {peer: fine(1.0) for peer in samples} | {"p1": fine(8.0)}
+    result = verdict(samples, report, robust="clip")
+    assert result.clips == {"p1": pytest.approx(0.25)} and not result.rejected
+    assert not verdict(samples, report).clips
+
+
+def test_more_samples_excuse_a_longer_update_from_being_shortened():
+    assert not verdict({"slow": 10, "fast": 100}, {"slow": fine(1), "fast": fine(9)}, robust="clip").clips
+    assert verdict({"slow": 100, "fast": 100}, {"slow": fine(1), "fast": fine(9)}, robust="clip").clips
+
+
+@pytest.mark.parametrize("robust", ["trimmed", "centered"])
+def test_where_outliers_are_found_otherwise_nobody_is_shortened_but_in_small_groups(robust: Robust):
+    for count, clipped in ((3, ["p1"]), (4, [])):
+        samples = {f"p{number}": 100.0 for number in range(count)}
+        report = {peer: fine(1.0) for peer in samples} | {"p1": fine(8.0)}
+        assert list(verdict(samples, report, robust=robust).clips) == clipped
+
+
+def test_who_is_left_out_is_not_shortened_too():
+    result = verdict({"a": 1, "b": 1, "c": 1}, {"a": fine(1), "b": fine(1), "c": fine(1e3)}, robust="clip")
+    assert list(result.rejected) == ["c"] and not result.clips
 
 
 def test_no_weight_exceeds_four_times_the_median():
