@@ -216,8 +216,16 @@ def digest_of_chunks(chunks: Sequence[bytes], momentum: Sequence[bytes] = ()) ->
     It is the SHA-256 over the chunk digests of the values; with a momentum, the SHA-256 over that and the same of the
     momentum. So whoever has the values alone needs 32 bytes more to check them.
     """
-    own = hashlib.sha256(b"".join(chunks)).digest()
-    return hashlib.sha256(own + hashlib.sha256(b"".join(momentum)).digest()).digest() if momentum else own
+    return with_momentum(_joined(chunks), _joined(momentum) if momentum else b"")
+
+
+def with_momentum(values_digest: bytes, momentum_digest: bytes) -> bytes:
+    """The name of a state from those of its values and of its momentum, 32 bytes each; empty where it has none."""
+    return hashlib.sha256(values_digest + momentum_digest).digest() if momentum_digest else values_digest
+
+
+def _joined(chunks: Sequence[bytes]) -> bytes:
+    return hashlib.sha256(b"".join(chunks)).digest()
 
 
 def state_digest(flat: Float32, momentum: Float32 | None = None) -> bytes:

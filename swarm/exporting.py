@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from blockswarm.model.layout import digest_of_chunks
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import DeadlineError
 from blockswarm.swarm.fetching import LostStateError, Offered, fetch, find
@@ -103,7 +104,8 @@ class Export:
                 await self._core.survey(fresh=True)
                 offered = await find(self._core, offered.subject)
         head = offered.head
-        state = SavedState(offered.subject, values, head.round, head.samples, head.certificate)
+        momentum = digest_of_chunks(head.momentum) if head.momentum else b""
+        state = SavedState(offered.subject, values, head.round, head.samples, head.certificate, momentum)
         await trio.to_thread.run_sync(self._writer.add, state)
         self._waiting.discard(offered.subject)
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from blockswarm.model.layout import layout_of, state_digest
+from blockswarm.model.layout import layout_of, state_digest, with_momentum
 from blockswarm.swarm.certified import check_certificate
 from blockswarm.swarm.errors import ModelFolderError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
@@ -55,11 +55,14 @@ class SavedState:
     """Training samples in it since genesis."""
     certificate: bytes = b""
     """Proof that a quorum committed it; empty where there is none: the genesis, and what no swarm has trained."""
+    momentum_digest: bytes = b""
+    """What the state's outer momentum hashes to, 32 bytes, in a run that has one: the digest is of both, the folder
+    keeps the values alone."""
 
     @cached_property
     def digest(self) -> bytes:
         """State digest, 32 bytes."""
-        return state_digest(self.values)
+        return with_momentum(state_digest(self.values), self.momentum_digest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +120,7 @@ def notes_of(state: SavedState, manifest: Manifest) -> dict[str, str]:
         "samples": str(state.samples),
         "digest": state.digest.hex(),
         "certificate": base64.b64encode(state.certificate).decode(),
+        "momentum_digest": state.momentum_digest.hex(),
     }
     return notes | {"sha256": _digest_of_notes(notes)}
 
@@ -193,6 +197,7 @@ def _checked(path: Path, subject: int, manifest: Manifest) -> SavedState:
         _whole_number(notes, "round", MAX_ROUND),
         _whole_number(notes, "samples", MAX_SAMPLES),
         _certificate(notes),
+        bytes.fromhex(notes["momentum_digest"]),
     )
     if state.digest.hex() != notes["digest"]:
         raise _UnusableError("damaged (its values do not hash to their digest)")

@@ -20,6 +20,7 @@ from blockswarm.model.layout import CHUNK_BYTES, state_digest
 from blockswarm.peer.serving import serve_states
 from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.transfer import Offer, StateFetcher, TransferError, heaviest
+from blockswarm.swarm.certified import check_certified
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
 from blockswarm.swarm.messages import StateHead
 from blockswarm.swarm.statements import Certificate, MemberList, Vote

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from blockswarm.dht.identity import Identity
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.errors import ModelError
-from blockswarm.model.layout import layout_of, state_digest
+from blockswarm.model.layout import chunk_digests, digest_of_chunks, layout_of, state_digest
 from blockswarm.swarm.errors import ManifestError, ModelFolderError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
 from blockswarm.swarm.model_folder import SavedState, file_name, read_model_folder
@@ -55,6 +55,22 @@ def names(path: Path) -> list[str]:
 
 
 # -- whole ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_with_outer_momentum_is_still_proved_by_its_certificate(tmp_path: Path) -> None:
+    """The certificate names values and momentum together; the folder keeps the values and what the rest hashes to."""
+    manifest = create_manifest(name="outer", now=0.0, size=MANIFEST.model, outer="nesterov", round_seconds=60.0)
+    made = []
+    for subject in manifest.subjects:
+        values, momentum = np.random.default_rng(subject + 1).standard_normal((2, manifest.parameters(subject)))
+        values, momentum = values.astype(np.float32), momentum.astype(np.float32)
+        digest = state_digest(values, momentum)
+        certificate = certify(manifest, SIGNERS, subject, 5, digest, 800)
+        made.append(SavedState(subject, values, 5, 800, certificate, digest_of_chunks(chunk_digests(momentum))))
+        assert made[-1].digest == digest
+    write_model_folder(tmp_path / "model", manifest, made)
+    read = read_model_folder(tmp_path / "model")
+    assert [read.states[state.subject].digest for state in made] == [state.digest for state in made]
 
 
 def test_what_is_read_is_what_was_written(folder: Path) -> None:
