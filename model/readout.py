@@ -82,7 +82,7 @@ class BlockReader:
 
     @torch.inference_mode()
     def sweep_step(self, x: NDArray[np.uint8], z: Float32) -> tuple[Float32, Float32 | None]:
-        """This block's Euler step of the noise sweep (METHOD: ``d = (z − p·E)/σ``, ``z ← z + (σ_next − σ)·d``).
+        """This block's Euler step of the noise sweep (``d = (z − p·E)/σ``, ``z ← z + (σ_next − σ)·d``).
 
         Parameters
         ----------

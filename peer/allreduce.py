@@ -1,4 +1,4 @@
-"""Scatter, decide, gather: a butterfly all-reduce under deadlines, with one decision for all parts (PROTOCOL R3).
+"""Scatter, decide, gather: a butterfly all-reduce under deadlines, one decision for all parts (docs/protocol.md §6).
 
 Member ``i`` reduces part ``i``. Reducers report on every sender, the leader decides once, and each reducer sends the
 same encoded bytes to all. Everyone, the reducer included, applies the decoded bytes; so all who commit hold the same

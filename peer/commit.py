@@ -1,4 +1,4 @@
-"""Commit: one outcome, one vote each, and a certificate of more than half of the list (PROTOCOL R4)."""
+"""Commit: one outcome, one vote each, and a certificate of more than half of the list (docs/protocol.md §6)."""
 
 from __future__ import annotations
 

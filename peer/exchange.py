@@ -96,7 +96,7 @@ class Exchange:
         return max(0.0, until - self.clock.now())
 
     def require_before(self, until: float, what: str) -> None:
-        """End the round when ``until`` has passed: who woke up late stops, it does not send (PROTOCOL R1)."""
+        """End the round when ``until`` has passed: who woke up late stops, it does not send (docs/protocol.md §5)."""
         if self.clock.now() > until:
             raise RoundFailed(f"{what} came {self.clock.now() - until:.1f} s after its deadline")
 

@@ -1,4 +1,4 @@
-"""What of our work is in the certified state already, and what is still ours to bring in (PROTOCOL R7)."""
+"""What of our work is in the certified state already, and what is still ours to bring in (docs/protocol.md §7)."""
 
 from __future__ import annotations
 

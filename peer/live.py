@@ -131,7 +131,7 @@ class LiveWeights:
         self.ledgers[state.subject].settle(settlement.samples, kept)
 
     def keep_candidate(self, settlement: Settlement) -> None:
-        """Remember a state we voted for without seeing a certificate, until contact with who did (PROTOCOL R4)."""
+        """Remember a state we voted for but saw no certificate of, until contact with who did (docs/protocol.md §6)."""
         self._candidates[settlement.state.subject] = settlement
 
     async def adopt(self, state: State) -> bool:

@@ -1,4 +1,7 @@
-"""Meet: the replicas of a subject that take part in a round find each other and agree on one list (PROTOCOL R2)."""
+"""Meet: the replicas of a subject that take part in a round find each other and agree on one list.
+
+See docs/protocol.md §6.
+"""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Offer:
 
 
 def heaviest(offers: Sequence[Offer]) -> StateHead:
-    """The state to take of several (PROTOCOL R6)."""
+    """The state to take of several (docs/protocol.md §10)."""
     return certified.heaviest([offer.head for offer in offers])
 
 

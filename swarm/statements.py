@@ -1,4 +1,4 @@
-"""What peers sign during a round: the list, the decision, the outcome and the votes (PROTOCOL R2-R4).
+"""What peers sign during a round: the list, the decision, the outcome and the votes (docs/protocol.md §6).
 
 A statement is ``msgpack {"k": signer's peer id, "p": payload, "s": signature}``, the payload msgpack too. The signature
 covers ``b"blockswarm-" + kind + b"\\0" + run digest + payload``. The peer id contains the public key, so a statement

@@ -1,4 +1,7 @@
-"""Which updates enter the average, with which weight (PROTOCOL R3): one decision, from the reducers' reports alone."""
+"""Which updates enter the average, with which weight: one decision, from the reducers' reports alone.
+
+See docs/protocol.md §6.
+"""
 
 from __future__ import annotations
 
@@ -103,10 +106,10 @@ def decide(
 
 
 def quorum(members: int) -> int:
-    """Votes that certify a commit: more than half of the list (PROTOCOL R4)."""
+    """Votes that certify a commit: more than half of the list (docs/protocol.md §6)."""
     return members // 2 + 1
 
 
 def heavier(samples_a: int, digest_a: bytes, samples_b: int, digest_b: bytes) -> bool:
-    """Whether state A wins over state B: more certified samples, on a tie the lower digest (PROTOCOL R6)."""
+    """Whether state A wins over state B: more certified samples, on a tie the lower digest (docs/protocol.md §10)."""
     return (samples_a, [255 - byte for byte in digest_a]) > (samples_b, [255 - byte for byte in digest_b])

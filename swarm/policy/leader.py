@@ -1,4 +1,4 @@
-"""Who leads a round: a total order that everyone computes alike (PROTOCOL R2)."""
+"""Who leads a round: a total order that everyone computes alike (docs/protocol.md §6)."""
 
 from __future__ import annotations
 

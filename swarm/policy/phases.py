@@ -1,4 +1,4 @@
-"""When a round's phases begin and end (PROTOCOL R1): a pure function of the manifest and the round's number.
+"""When a round's phases begin and end (docs/protocol.md §5): a pure function of the manifest and the round's number.
 
 Round ``r`` closes at ``genesis + r * seconds``. Its phases stand right before that moment, in this order::
 

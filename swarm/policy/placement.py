@@ -1,4 +1,4 @@
-"""Which block a volunteer takes, and when it moves to another (PROTOCOL "Joining, leaving, moving").
+"""Which block a volunteer takes, and when it moves to another (docs/protocol.md §11).
 
 A block is as strong as what remains of it when its strongest replica leaves: one fast machine alone is one unplugged
 cable away from nothing. Volunteers go where the swarm is weakest. Replicas that are still JOINING count, so that

@@ -73,7 +73,7 @@ def test_six_volunteers_one_after_another_make_three_pairs() -> None:
     assert spread(replicas, 3) == [2, 2, 2]
 
 
-# -- many newcomers at once (CASES 10) -----------------------------------------------------------------------------
+# -- many newcomers at once ----------------------------------------------------------------------------------------
 
 
 def look_again(joiners: list[Replica], settled: list[Replica], blocks: int, seen: float, rng: random.Random) -> None:
