@@ -30,6 +30,7 @@ from blockswarm.swarm.messages import (
     LogprobsRequest,
     ManifestRequest,
     StatesReply,
+    StatesRequest,
     SweepRequest,
 )
 
@@ -161,7 +162,10 @@ class ServingDesk:
     # -- handlers --------------------------------------------------------------------------------------------------
 
     async def _states(self, request: Request) -> Reply:
-        del request  # everyone gets the same answer
+        for digest in _parse(StatesRequest, request.body).use:
+            for subject in (self.block, EMBEDDING):
+                if subject is not None:
+                    self._store.get(subject, digest)  # this counts as use: it stays for a while
         return Reply(self._offer().to_body())
 
     async def _logprobs(self, request: Request) -> Reply:

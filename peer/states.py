@@ -114,8 +114,9 @@ def _frozen(values: NDArray[np.float32]) -> NDArray[np.float32]:
 class StateStore:
     """The last certified states of each subject, bounded.
 
-    The newest ``keep`` of a subject stay. Older ones stay while somebody uses them (:meth:`get` counts as use), so that
-    a text being generated goes on from the state it began with; never more than ``most`` in all.
+    The newest ``keep`` of a subject stay. Older ones stay while somebody uses them (:meth:`get` counts as use, and so
+    does a client that names one as pinned), so that a text being generated goes on from the state it began with, here
+    or at a spare holder; never more than ``most`` in all.
 
     Parameters
     ----------

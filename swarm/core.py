@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -18,8 +19,8 @@ from blockswarm.swarm.errors import ClientError, ConnectError, MessageError
 from blockswarm.swarm.holders import HolderBook, Run, gather
 from blockswarm.swarm.link import Link, short, words
 from blockswarm.swarm.manifest import Manifest
-from blockswarm.swarm.messages import StatesReply
-from blockswarm.swarm.pins import Offer
+from blockswarm.swarm.messages import MAX_STATES, StatesReply, StatesRequest
+from blockswarm.swarm.pins import Offer, Pin
 from blockswarm.swarm.report import ClientStats, EventLog
 from blockswarm.swarm.route import Router
 
@@ -40,6 +41,15 @@ MAX_SURVEYED = 16
 
 
 class Core:
+class Pinned(Protocol):
+    """What surveys ask of a session."""
+
+    @property
+    def pin(self) -> Pin:
+        """The states it works with."""
+        ...
+
+
     """One swarm as this client knows it.
 
     Parameters
@@ -60,6 +70,8 @@ class Core:
         self.trouble: dict[str, str] = {}
         """Why holders on record could not be asked for their states, by peer id."""
         self._offers_at = -math.inf
+        self.sessions: weakref.WeakSet[Pinned] = weakref.WeakSet()
+        """Those at work: surveys name their pinned states, so that spare holders keep them too."""
         self._records_at = -math.inf
         self._manifest: Manifest | None = None
         self._refreshing = False
@@ -218,8 +230,15 @@ class Core:
         return [records[peer] for peer in order[:MAX_SURVEYED]]
 
     async def _ask_states(self, peer: str, block: int, done: Any) -> None:
+    def _pinned(self, block: int) -> tuple[bytes, ...]:
+        """Digests that sessions at work need of a holder of ``block``."""
+        pins = [session.pin for session in self.sessions]
+        names = [name for pin in pins for name in (pin.blocks.get(block), pin.embedding) if name is not None]
+        return tuple(dict.fromkeys(name.digest for name in names))[:MAX_STATES]
+
         try:
-            reply = await self.link.call(peer, "states", {}, run=self.manifest.digest, timeout=STATES_TIMEOUT)
+            body = StatesRequest(self._pinned(block)).to_body()
+            reply = await self.link.call(peer, "states", body, run=self.manifest.digest, timeout=STATES_TIMEOUT)
             offer = self.take_offer(peer, reply.body)
             self.trouble.pop(peer, None)
             if offer.block != block:

@@ -4,7 +4,7 @@
 method          request                      answer
 ==============  ===========================  =====================================================================
 ``manifest``    :class:`ManifestRequest`     blob: canonical manifest, ≤ 64 KiB; the caller verifies its SHA-256
-``states``      (empty)                      :class:`StatesReply`
+``states``      :class:`StatesRequest`       :class:`StatesReply`
 ``logprobs``    :class:`LogprobsRequest`     blob: float32 LE ``[rows, 256]``, natural log
 ``sweep``       :class:`SweepRequest`, blob  ``{"last": bool}``; blob: z of the next block or, from the last block,
                 z float32 ``[positions, d]``  log-probabilities ``[rows, 256]``
@@ -68,6 +68,26 @@ class ManifestRequest:
     def to_body(self) -> dict[str, Any]:
         """The body as it is sent."""
         return {"run_id": self.run_id}
+
+
+@dataclass(frozen=True)
+class StatesRequest:
+    """Body of ``states``."""
+
+    use: tuple[bytes, ...] = ()
+    """Digests of states that the caller's sessions are pinned to: a holder keeps them for a while, like those it is
+    asked for, so that a spare still has them when its turn comes."""
+
+    _BODY = Body(use=Optional(listed(DIGEST, most=MAX_STATES), ()))
+
+    @classmethod
+    def parse(cls, body: object) -> StatesRequest:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        return cls(tuple(cls._BODY.read(body)["use"]))
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {"use": list(self.use)} if self.use else {}
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,7 @@ class Session:
         self._recovering: dict[int, Any] = {}
         self._absent: dict[int, tuple[float, float]] = {}  # block → (asked again at, how long it was left out)
 
+        core.sessions.add(self)
     async def ask(self, question: Question[T]) -> T:
         """The checked answer to ``question`` from whichever holder gives it.
 

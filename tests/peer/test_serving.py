@@ -23,7 +23,7 @@ from blockswarm.peer.serving import KEPT_READERS, MAX_WAITING, ServingDesk, serv
 from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import TrainerStopped
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
-from blockswarm.swarm.messages import LogprobsRequest, StatesReply, SweepRequest
+from blockswarm.swarm.messages import LogprobsRequest, StatesReply, StatesRequest, SweepRequest
 from tests.peer.hosts import running_hosts
 
 torch.set_num_threads(1)
@@ -295,6 +295,19 @@ async def test_asking_for_a_state_keeps_it_while_rounds_go_on() -> None:
 async def pair() -> AsyncIterator[tuple[Host, Host]]:
     async with running_hosts(2, MANIFEST.digest) as (client, server):
         yield client, server
+
+
+async def test_a_survey_that_names_a_pinned_state_keeps_it_at_a_spare_that_is_never_asked() -> None:
+    holder = Holder(0)
+    pinned, embedding = holder.store.recent(0)[-1], holder.store.recent(EMBEDDING)[-1]
+    survey = StatesRequest((pinned.digest, embedding.digest)).to_body()
+    for number in range(4, 9):
+        named = StatesReply.parse((await holder.call("states", survey)).body)
+        assert pinned.name in named.states and embedding.name in named.embedding
+        holder.store.commit(trained(0, number))
+        holder.store.commit(trained(EMBEDDING, number))
+    answer = holder.logprobs(b"hello", digest=pinned.digest, embedding_digest=embedding.digest)
+    assert rows_of(await holder.call("logprobs", answer)).shape == (5, 256)
 
 
 async def test_it_all_works_over_a_real_connection(pair: tuple[Host, Host]) -> None:

@@ -35,6 +35,7 @@ from blockswarm.swarm.messages import (
     StateHead,
     StateName,
     StatesReply,
+    StatesRequest,
     SweepRequest,
 )
 
@@ -59,6 +60,7 @@ LOGPROBS = LogprobsRequest(1, A, B, (b"abc", b"defg"), (0, 3))
 SWEEP = SweepRequest(1, A, B, (b"abc", b"defg"), (0, 64), (2, 0), seed=5)
 EXAMPLES: list[Any] = [
     ManifestRequest("demo-0123456789ab"),
+    StatesRequest((A, B)),
     StatesReply(2, (StateName(9, A), StateName(8, B)), ()),
     LOGPROBS,
     SWEEP,
@@ -67,6 +69,7 @@ EXAMPLES: list[Any] = [
     head(),
     ChunkRequest(0, A, 2),
 ]
+OPTIONAL = {(HeadRequest, "digest"), (StatesRequest, "use")}
 
 
 def refused(kind: Any, body: object, field: str, reason: str = "") -> None:
@@ -87,7 +90,7 @@ def test_a_body_with_a_key_missing_or_a_key_too_many_is_refused(example: Any) ->
     with pytest.raises(MessageError, match=r"known|unknown key"):
         type(example).parse(body | {"colour": 1})
     for key in body:
-        if key != "digest" or not isinstance(example, HeadRequest):
+        if (type(example), key) not in OPTIONAL:
             refused(type(example), {k: v for k, v in body.items() if k != key}, key, "missing")
 
 
@@ -154,6 +157,12 @@ def test_a_holder_lists_a_bounded_number_of_states() -> None:
     refused(StatesReply, body, "states", "must have 0 to 16 items, has 17")
     body["states"] = [{"round": 1, "digest": A}, {"round": -1, "digest": A}]
     refused(StatesReply, body, "states[1].round")
+
+
+def test_a_client_names_a_bounded_number_of_pinned_states() -> None:
+    refused(StatesRequest, {"use": [A] * 17}, "use", "must have 0 to 16 items, has 17")
+    refused(StatesRequest, {"use": [b"short"]}, "use[0]")
+    assert StatesRequest.parse({}) == StatesRequest() and StatesRequest().to_body() == {}
 
 
 # -- states --------------------------------------------------------------------------------------------------------

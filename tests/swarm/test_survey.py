@@ -1,0 +1,61 @@
+"""What a client tells holders when it asks which states they have."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import trio
+
+from blockswarm.dht.errors import RpcError
+from blockswarm.swarm.core import Core
+from blockswarm.swarm.manifest import Manifest, create_manifest
+from blockswarm.swarm.messages import StateName, StatesRequest
+from blockswarm.swarm.pins import Pin
+from blockswarm.swarm.report import CallReport
+from blockswarm.swarm.session import Session
+
+
+def name(number: int) -> StateName:
+    return StateName(number, bytes([number]) * 32)
+
+
+class Asked:
+    """A core whose link takes down what is asked, and answers nothing."""
+
+    def __init__(self) -> None:
+        self.manifest: Manifest = create_manifest(name="asked", now=0.0)
+        self.core = Core(None)
+        self.core._manifest = self.manifest
+        self.bodies: list[dict[str, Any]] = []
+        self.core.link.call = self.call  # type: ignore[method-assign]
+
+    async def call(self, peer_id: str, method: str, body: dict[str, Any], **_: Any) -> Any:
+        assert method == "states"
+        self.bodies.append(body)
+        raise RpcError("unreachable")
+
+    def session(self, pin: Pin) -> Session:
+        return Session(self.core, pin, fixed=False, patience=None, report=CallReport("generate", "parallel"))
+
+    async def survey(self, block: int) -> tuple[bytes, ...]:
+        """Digests that the holder of ``block`` was told of."""
+        send, _receive = trio.open_memory_channel[str](1)
+        await self.core._ask_states("12D3KooWabc", block, send)
+        return StatesRequest.parse(self.bodies[-1]).use
+
+
+def test_a_survey_names_what_sessions_at_work_are_pinned_to_and_nothing_else() -> None:
+    async def story() -> None:
+        asked = Asked()
+        assert await asked.survey(0) == ()
+        first = asked.session(Pin(name(1), {0: name(2), 1: name(3)}))
+        second = asked.session(Pin(name(1), {0: name(4)}))
+        assert set(await asked.survey(0)) == {name(number).digest for number in (1, 2, 4)}
+        assert set(await asked.survey(1)) == {name(1).digest, name(3).digest}
+        assert first.pin != second.pin
+        del first, second
+        gc.collect()
+        assert await asked.survey(0) == ()
+
+    trio.run(story)
