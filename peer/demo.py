@@ -105,6 +105,9 @@ class DemoResult:
     text: str
     """Generated pieces, prompts included, one after another."""
     holders: list[int]
+    prompts: list[str]
+    pieces: list[str]
+    """What was generated after each of the prompts."""
     """Holders of every block at the end, counted by the client: those who answered it."""
     killed: list[str]
     """Processes that did not leave by themselves."""
@@ -123,6 +126,10 @@ class Display(Protocol):
         ...
 
     def close(self) -> None:
+    def progress(self, done: float, total: float) -> None:
+        """How many of the seconds of training are over."""
+        ...
+
         """Nothing more comes."""
         ...
 
@@ -175,20 +182,20 @@ class _Demo:
 
     def run(self, began: float) -> DemoResult:
         config, swarm = self._config, self._swarm
-        self._display.note(f"starting a bootstrap node and {config.peers} volunteers in {swarm.folder}")
+        self._display.note(f"step 1 of 4: starting a bootstrap node and {config.peers} volunteers in {swarm.folder}")
         swarm.start_bootstrap()
         volunteers = [swarm.start_volunteer(number % config.blocks, data=self._spec) for number in range(config.peers)]
         self._wait("ready", volunteers)
         initial = self._measuring.submit(self._measure, readouts=["parallel"], genesis=True)
         self._wait("training", volunteers)
         trained_from = time.time()
-        self._display.note(f"all train; rounds of {config.round_seconds:g} s for {config.seconds:g} s")
+        self._display.note(f"step 2 of 4: all train; rounds of {config.round_seconds:g} s for {config.seconds:g} s")
         self._watch(trained_from + config.seconds, initial)
         before = self._result(initial)
         trained_until = time.time()
         rounds = self._finished_rounds(trained_from, trained_until)
 
-        self._display.note("measuring through the swarm")
+        self._display.note("step 3 of 4: measuring through the swarm")
         after = self._result(
             self._measuring.submit(
                 self._measure,
@@ -204,7 +211,7 @@ class _Demo:
         ]
         judged = score(logs, config.blocks, rounds, swarm.manifest.genesis_time, config.round_seconds)
 
-        self._display.note("stopping")
+        self._display.note("step 4 of 4: stopping")
         killed = swarm.stop_all()
         leftover = len(swarm.leftover_processes())
         sent, received = traffic(logs)
@@ -227,6 +234,8 @@ class _Demo:
             bytes_received=received,
             text="\n".join(prompt + piece for prompt, piece in zip(PROMPTS, after["pieces"], strict=True)),
             holders=after["holders"],
+            prompts=list(PROMPTS),
+            pieces=list(after["pieces"]),
             killed=killed,
             leftover_processes=leftover,
         )
@@ -240,11 +249,14 @@ class _Demo:
     def _watch(self, until: float, beside: Future[Any]) -> None:
         """Show progress until then. A volunteer that ends is told about; what fails beside ends the demo."""
         while time.time() < until:
+        began = time.time()
             self._look()
+            self._display.progress(time.time() - began, until - began)
             if beside.done():
                 beside.result()
             time.sleep(WATCH_SECONDS)
 
+        self._display.progress(until - began, until - began)
     def _look(self) -> None:
         volunteers = self._swarm.volunteers()
         for node in volunteers:

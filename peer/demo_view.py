@@ -14,9 +14,21 @@ from blockswarm.swarm.manifest import EMBEDDING
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
-    from rich.table import Table
+    from rich.console import Group
 
-COLUMNS = ("volunteer", "block", "round", "met", "accepted", "committed", "held-out CE", "samples/s", "up", "down")
+COLUMNS = (
+    "volunteer",
+    "block",
+    "round",
+    "others met",
+    "accepted",
+    "committed",
+    "held-out CE",
+    "samples/s",
+    "up",
+    "down",
+)
+LABEL_WIDTH = 14
 
 
 def cells(node_name: str, running: bool, state: PanelState) -> tuple[str, ...]:
@@ -29,7 +41,7 @@ def cells(node_name: str, running: bool, state: PanelState) -> tuple[str, ...]:
         node_name,
         block,
         str(event.get("round")),
-        str(count(event.get("met"))),
+        str(max(0, count(event.get("met")) - 1)),
         "alone" if event.get("lone") else str(count(event.get("accepted"))),
         f"{state.committed} of {state.rounds}",
         format_ce(event.get("heldout_ce")),
@@ -64,9 +76,14 @@ class LineDisplay:
         self._stream = stream
         self._follower = _Follower()
         self._told: set[tuple[object, object]] = set()
+        self._left = ""
 
     def note(self, text: str) -> None:
         self._line(text)
+
+    def progress(self, done: float, total: float) -> None:
+        left = max(0.0, total - done)
+        self._left = f" · {left:.0f} s of training left" if left else ""
 
     def update(self, volunteers: list[Node]) -> None:
         for node in volunteers:
@@ -77,7 +94,7 @@ class LineDisplay:
                 if event.get("event") == "round" and event.get("subject") != EMBEDDING and key not in self._told:
                     # The replicas of a block report alike; the first one to report speaks for all.
                     self._told.add(key)
-                    self._line(str(describe(event)))
+                    self._line(f"{describe(event)}{self._left}")
 
     def close(self) -> None:
         pass
@@ -95,11 +112,15 @@ class TableDisplay:
         self._console = console
         self._follower = _Follower()
         self._running: dict[str, bool] = {}
-        self._live = Live(get_renderable=self._table, console=console, refresh_per_second=2)
+        self._progress = (0.0, 0.0)
+        self._live = Live(get_renderable=self._shown, console=console, refresh_per_second=2)
         self._live.start()
 
     def note(self, text: str) -> None:
         self._live.console.print(text, markup=False, highlight=False)
+
+    def progress(self, done: float, total: float) -> None:
+        self._progress = (min(done, total), total)
 
     def update(self, volunteers: list[Node]) -> None:
         for node in volunteers:
@@ -109,13 +130,20 @@ class TableDisplay:
     def close(self) -> None:
         self._live.stop()
 
-    def _table(self) -> Table:
+    def _shown(self) -> Group:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(*COLUMNS, title="blockswarm demo", title_justify="left")
         for name, running in list(self._running.items()):
             table.add_row(*cells(name, running, self._follower.states[name]))
-        return table
+        done, total = self._progress
+        if not total:
+            return Group(table)
+        words = Text(f"training: {done:.0f} of {total:.0f} s, {total - done:.0f} s left")
+        return Group(table, ProgressBar(total=total, completed=done, width=40), words)
 
 
 def open_display(stream: IO[str]) -> Display:
@@ -144,8 +172,15 @@ def summary(result: DemoResult) -> str:
         "left behind": f"{result.leftover_processes} processes"
         + (f"; had to be killed: {', '.join(result.killed)}" if result.killed else ""),
     }
-    lines = [f"{label:<14}{value}" for label, value in figures.items()]
-    return "\n".join([*lines, "", "Generated text:", "", result.text])
+    lines = [_labelled(label, value) for label, value in figures.items()]
+    for prompt, piece in zip(result.prompts, result.pieces, strict=True):
+        lines += ["", _labelled("prompt", prompt), _labelled("generated", piece)]
+    return "\n".join(lines)
+
+
+def _labelled(label: str, text: str) -> str:
+    """``text`` beside its label; further lines of it stand below its first."""
+    return f"{label:<{LABEL_WIDTH}}" + text.replace("\n", "\n" + " " * LABEL_WIDTH)
 
 
 def _list(values: list[int]) -> str:

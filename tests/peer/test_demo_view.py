@@ -45,7 +45,9 @@ RESULT = DemoResult(
     ce_final_sweep=2.3,
     bytes_sent=12_000_000,
     bytes_received=12_000_000,
-    text="The end.",
+    text="The end.\nOf it.",
+    prompts=["The "],
+    pieces=["end.\nOf it."],
     holders=[2, 2, 2],
     killed=[],
     leftover_processes=0,
@@ -72,6 +74,18 @@ def test_lines_show_a_round_of_a_block_once_though_every_replica_reports_it() ->
     assert [line[:16] for line in lines[1:]] == ["round 7, block 1", "round 8, block 1"]
 
 
+def test_lines_tell_how_much_of_the_training_is_left() -> None:
+    out = io.StringIO()
+    display = LineDisplay(out)
+    display.progress(45.0, 120.0)
+    display.update([volunteer("volunteer-1", ROUND)])
+    display.progress(120.0, 120.0)
+    display.update([volunteer("volunteer-2", {**ROUND, "round": 8})])
+    during, after = out.getvalue().splitlines()
+    assert during.endswith(" · 75 s of training left")
+    assert "left" not in after
+
+
 def test_lines_name_the_volunteer_that_has_trouble() -> None:
     out = io.StringIO()
     LineDisplay(out).update([volunteer("volunteer-2", {"event": "warning", "message": "disk full"})])
@@ -83,7 +97,7 @@ def test_a_row_for_each_state_of_a_volunteer() -> None:
     assert cells("volunteer-1", True, state)[:3] == ("volunteer-1", "1", "ready")
     trained = state.after(ROUND)
     assert cells("volunteer-1", True, trained) == (
-        "volunteer-1", "1", "7", "2", "2", "1 of 1", "2.134", "81", "1.0 kB", "2.0 kB",
+        "volunteer-1", "1", "7", "1", "2", "1 of 1", "2.134", "81", "1.0 kB", "2.0 kB",
     )  # fmt: skip
     assert cells("volunteer-1", False, trained)[2] == "ended"
     assert all(len(cells("x", running, at)) == len(COLUMNS) for running in (True, False) for at in (state, trained))
@@ -93,9 +107,11 @@ def test_the_table_on_a_terminal() -> None:
     out = io.StringIO()
     display = TableDisplay(RichConsole(file=out, force_terminal=True, width=120, color_system=None))
     display.note("all train")
+    display.progress(45.0, 120.0)
     display.update([volunteer("volunteer-1", ROUND), volunteer("volunteer-2", running=False)])
     display.close()
     assert "all train" in out.getvalue()
+    assert "training: 45 of 120 s, 75 s left" in out.getvalue()
     assert "volunteer-1" in out.getvalue() and "2.134" in out.getvalue() and "ended" in out.getvalue()
 
 
@@ -117,7 +133,7 @@ def test_the_summary_holds_every_figure_and_the_text() -> None:
         "0 processes",
     ):
         assert part in text
-    assert text.endswith("The end.")
+    assert text.endswith("\n\nprompt        The \ngenerated     end.\n              Of it.")
 
 
 def test_rounds_are_short_enough_for_several_and_long_enough_to_train() -> None:
