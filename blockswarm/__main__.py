@@ -1,6 +1,6 @@
 """``python -m blockswarm``: the same program as the ``blockswarm`` command."""
 
-from blockswarm.cli.main import main
+from blockswarm.cli.entry import main
 
 if __name__ == "__main__":
     main()

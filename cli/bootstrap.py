@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from blockswarm.cli.init import MANIFEST, manifest_options, new_manifest, write_manifest
-from blockswarm.cli.options import PathType, hosting, state_dir_from
+from blockswarm.cli.options import PathType, hosting, parsed_peers, state_dir_from
 from blockswarm.cli.running import run_until_stopped
 
 
@@ -41,15 +41,15 @@ def command(
     Example:
       blockswarm bootstrap --init tiny --peers-file bootstrap_peers.txt
     """
-    from blockswarm.dht.addresses import parse_multiaddr
     from blockswarm.peer.config import BootstrapConfig
 
+    peers = parsed_peers(peer)
     ensure_manifest(manifest, size, options)
     config = BootstrapConfig(
         state_dir=state_dir_from(state_dir, "bootstrap"),
         manifest=manifest,
         peers_file=peers_file,
-        peers=tuple(parse_multiaddr(address) for address in peer),
+        peers=peers,
         identity=identity,
         listen=listen or BootstrapConfig.listen,
         announce=announce,
@@ -70,11 +70,11 @@ def ensure_manifest(path: Path, size: str | None, options: dict[str, Any]) -> No
 
     Raises
     ------
-    ManifestError
+    GivenManifestError
         When the file differs from what the options ask for, or is missing and ``size`` is not given.
     """
     from blockswarm.model.config import RECIPES, SIZES
-    from blockswarm.swarm.errors import ManifestError
+    from blockswarm.swarm.errors import GivenManifestError
     from blockswarm.swarm.manifest import Manifest
 
     if size is None and (given := [name for name, value in options.items() if value is not None]):
@@ -97,7 +97,7 @@ def ensure_manifest(path: Path, size: str | None, options: dict[str, Any]) -> No
         different = ["--init"] if SIZES.get(size) != found.model else []
         different += [flag_of(name) for name, value in options.items() if value is not None and value != known[name]]
         if different:
-            raise ManifestError(
+            raise GivenManifestError(
                 f"{path}: already describes another swarm ({found.run_id}; {', '.join(different)} differs): "
                 "leave out --init to serve it, or name a new file with --manifest"
             )

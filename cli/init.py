@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from blockswarm.cli.options import Function, PathType, json_output
+from blockswarm.cli.options import PEERS_FILE, Function, PathType, json_output
 from blockswarm.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -93,4 +94,5 @@ def command(size: str, output: Path, as_json: bool, **options: Any) -> None:
         print_json({"manifest": str(output), "run_id": manifest.run_id, "digest": manifest.digest.hex()})
     else:
         click.echo(f"wrote {output}: run {manifest.run_id}")
-        click.echo("next: blockswarm bootstrap --peers-file bootstrap_peers.txt")
+        other = "" if output == MANIFEST else f" --manifest {shlex.quote(str(output))}"
+        click.echo(f"next: blockswarm bootstrap{other} --peers-file {PEERS_FILE}")

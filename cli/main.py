@@ -17,7 +17,9 @@ from typing import NoReturn
 import click
 
 from blockswarm import __version__
-from blockswarm.errors import BlockswarmError
+from blockswarm.cli.entry import EXIT_INTERRUPTED, raise_on_ctrl_c
+from blockswarm.errors import BlockswarmError, UsageError
+from blockswarm.naming import options_as_flags
 
 COMMANDS = {
     "init": "Write the manifest of a new swarm.",
@@ -34,8 +36,8 @@ COMMANDS = {
 """Command name to its line in ``--help``. The module ``blockswarm.cli.<name>`` holds it as ``command``."""
 
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
-"""128 + SIGINT, what a shell reports for a program ended by Ctrl-C."""
+EXIT_USAGE = 2
+"""Wrong usage: an unknown option, a value that cannot work, an input file that is missing or malformed."""
 EXIT_PIPE_CLOSED = 141
 """128 + SIGPIPE, what a shell reports for a program whose reader went away."""
 
@@ -92,26 +94,36 @@ def cli() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
-    An expected failure (`BlockswarmError`) is one line on stderr. So is anything else, unless ``--debug`` is given.
+    Whatever goes wrong is one line on stderr, unless ``--debug`` is given; a `UsageError` and what click finds in the
+    command line itself are wrong usage, everything else is a failure.
     """
     _State.debug = False
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    with options_as_flags():
+        return _run(words or ["--help"])
+
+
+def _run(words: list[str]) -> int:
     try:
+        raise_on_ctrl_c()
         # Not cli.main(): it turns a closed pipe into an exit of its own.
-        with cli.make_context("blockswarm", list(sys.argv[1:] if arguments is None else arguments)) as context:
+        with cli.make_context("blockswarm", words) as context:
             result = cli.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _failed(_one_line(error), EXIT_USAGE)
     except (KeyboardInterrupt, click.Abort):
-        return _failed(None, EXIT_INTERRUPTED)
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes stdout once more while it ends; with nobody reading that would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
+    except UsageError as error:
+        return _failed(str(error), EXIT_USAGE)
     except BlockswarmError as error:
         return _failed(str(error), EXIT_FAILED)
     except OSError as error:
@@ -122,16 +134,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _failed(f"{type(error).__name__}: {error} ({hint})", EXIT_FAILED)
 
 
-def _failed(message: str | None, code: int) -> int:
+def _failed(message: str, code: int) -> int:
     if _State.debug:
         traceback.print_exc()
-    if message is not None:
-        print(f"error: {message}", file=sys.stderr)
+    print(f"error: {message}", file=sys.stderr)
     return code
 
 
+def _one_line(error: click.ClickException) -> str:
+    """What click found in the command line, in the form of all other errors, and whose help to read."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = context.command_path if context is not None else "blockswarm"
+    return f"{text[:1].lower()}{text[1:]} (see `{command} --help`)"
+
+
 def main() -> NoReturn:
-    """Entry point of the ``blockswarm`` command."""
+    """What `blockswarm.cli.entry` goes on with once everything is imported."""
     code = run()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # nobody reads it any more

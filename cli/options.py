@@ -116,14 +116,24 @@ json_output = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def peers_from(peers_file: Path | None, peer: tuple[str, ...]) -> tuple[str, ...]:
-    """Addresses of both options, the file's first; the default file is read only if no peer is given."""
-    from blockswarm.dht.addresses import parse_multiaddr
+    """Addresses of both options, the file's first; the default file is read only if no peer is given. May be empty."""
     from blockswarm.dht.peers_file import read_peers_file
 
-    given = tuple(parse_multiaddr(address) for address in peer)
+    given = parsed_peers(peer)
     if peers_file is None and given:
         return given
     return (*read_peers_file(peers_file or PEERS_FILE), *given)
+
+
+def parsed_peers(peer: tuple[str, ...]) -> tuple[str, ...]:
+    """The addresses of ``--peer``, checked."""
+    from blockswarm.dht.addresses import parse_multiaddr
+    from blockswarm.dht.errors import AddressError
+
+    try:
+        return tuple(parse_multiaddr(address, need_peer=True) for address in peer)
+    except AddressError as error:
+        raise AddressError(f"--peer {error}") from None
 
 
 def state_dir_from(state_dir: Path | None, prefix: str) -> Path:

@@ -15,8 +15,9 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from blockswarm.dht.errors import AddressError
+from blockswarm.dht.errors import AddressError, PortError
 from blockswarm.dht.peer_id import is_peer_id
+from blockswarm.naming import option
 
 MAX_LENGTH = 256
 """Characters; a relayed address with two peer ids and a long DNS name fits."""
@@ -151,7 +152,7 @@ def reachability_warning(addrs: Sequence[str]) -> str | None:
         return None
     return (
         f"all announced addresses are {where} ({', '.join(direct[:3])}): only peers {whom} can reach this one; "
-        "to be reached from elsewhere give --announce /ip4/PUBLIC-ADDRESS/tcp/PORT"
+        f"to be reached from elsewhere give {option('announce', '/ip4/PUBLIC-ADDRESS/tcp/PORT')}"
     )
 
 
@@ -176,16 +177,17 @@ def check_listen(addrs: Iterable[str]) -> list[str]:
     Raises
     ------
     AddressError
-        Naming ``--listen``, the address and the reason.
+        Naming ``listen``, the address and the reason.
     """
     checked = []
     for addr in addrs:
         try:
             address = parse(addr.strip())
         except AddressError as error:
-            raise AddressError(f"--listen {error}") from None
+            raise AddressError(f"{option('listen')} {error}") from None
         if not address.is_ip or address.peer_id is not None or address.relay_id is not None:
-            raise AddressError(f"--listen {_bad(addr, 'give an IP address and a port only: /ip4/0.0.0.0/tcp/4001')}")
+            reason = "give an IP address and a port only: /ip4/0.0.0.0/tcp/4001"
+            raise AddressError(f"{option('listen')} {_bad(addr, reason)}")
         checked.append(address.text)
     return checked
 
@@ -196,18 +198,20 @@ def check_announce(addrs: Iterable[str], peer_id: str) -> list[str]:
     Raises
     ------
     AddressError
-        Naming ``--announce``, the address and the reason.
+        Naming ``announce``, the address and the reason.
     """
     checked = []
     for addr in addrs:
         try:
             address = parse(addr.strip())
         except AddressError as error:
-            raise AddressError(f"--announce {error}") from None
+            raise AddressError(f"{option('announce')} {error}") from None
         if address.port == 0:
-            raise AddressError(f"--announce {_bad(addr, 'port 0 is no address; give the port others can dial')}")
+            reason = "port 0 is no address; give the port others can dial"
+            raise AddressError(f"{option('announce')} {_bad(addr, reason)}")
         if address.peer_id not in (None, peer_id):
-            raise AddressError(f"--announce {_bad(addr, f'it names another peer; this one is {peer_id}')}")
+            reason = f"it names another peer; this one is {peer_id}"
+            raise AddressError(f"{option('announce')} {_bad(addr, reason)}")
         checked.append(address.bare)
     return checked
 
@@ -217,8 +221,8 @@ def check_port_free(addrs: Iterable[str]) -> None:
 
     Raises
     ------
-    AddressError
-        Naming ``--listen``, the port and what to do.
+    AddressError, PortError
+        Naming ``listen``, the port and what to do.
     """
     for addr in addrs:
         address = parse(addr)
@@ -238,19 +242,18 @@ def check_port_free(addrs: Iterable[str]) -> None:
                 if not udp:
                     probe.listen(1)
             except OSError as error:
-                raise AddressError(_why_not_bound(address, error)) from None
+                raise _not_bound(address, error) from None
 
 
-def _why_not_bound(address: Address, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"--listen {address.text}: port {address.port} is already in use; stop that program or choose another port"
-        )
+def _not_bound(address: Address, error: OSError) -> AddressError | PortError:
+    where = f"{option('listen')} {address.text}"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"--listen {address.text}: this machine has no address {address.host}"
+        return AddressError(f"{where}: this machine has no address {address.host}")
+    if error.errno == errno.EADDRINUSE:
+        return PortError(f"{where}: port {address.port} is already in use; stop that program or choose another port")
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"--listen {address.text}: no permission for port {address.port}; choose a port above 1023"
-    return f"--listen {address.text}: {error.strerror}"
+        return PortError(f"{where}: no permission for port {address.port}; choose a port above 1023")
+    return PortError(f"{where}: {error.strerror}")
 
 
 def _bad(text: str, why: str) -> AddressError:

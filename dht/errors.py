@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from blockswarm.errors import BlockswarmError
+from blockswarm.errors import BlockswarmError, UsageError
 
 
 class DhtError(BlockswarmError):
@@ -16,12 +16,16 @@ class IdentityError(DhtError):
     """An identity file that cannot be used, or an identity that is already running elsewhere."""
 
 
-class AddressError(DhtError):
-    """A multiaddr that cannot be used, or a port that is taken."""
+class AddressError(DhtError, UsageError):
+    """A multiaddr that cannot be used."""
 
 
-class PeersFileError(DhtError):
-    """A peers file with bad lines.
+class PortError(DhtError):
+    """An address that cannot be listened on now: its port is taken, or only for the administrator."""
+
+
+class PeersFileError(DhtError, UsageError):
+    """A peers file that is missing, has bad lines, or names nobody.
 
     Attributes
     ----------

@@ -24,6 +24,7 @@ from blockswarm.dht.keeper import Keeper
 from blockswarm.dht.known_peers import KnownPeers
 from blockswarm.dht.rpc import Blob, BlobLimit, Handler, Reply, RpcServer, Traffic
 from blockswarm.dht.validator import SignedRecordValidator
+from blockswarm.naming import option
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +128,9 @@ class Host:
         Raises
         ------
         AddressError
-            A bad address (naming ``--listen`` or ``--announce``), or a port that is taken.
+            A bad address (naming ``listen`` or ``announce``).
+        PortError
+            A port that is taken.
         IdentityError
             The identity is running already, here or elsewhere.
         HostError
@@ -379,7 +382,7 @@ class Host:
         for addr in listen:
             address = addresses.parse(addr)
             if address.port and (address.transport, address.port) not in ports:
-                raise HostError(f"p2pd does not listen on {addr}; choose another --listen address")
+                raise HostError(f"p2pd does not listen on {addr}; choose another address for {option('listen')}")
 
     async def _watch_connection(self) -> None:
         """Without hivemind's reader of p2pd's answers, the DHT would wait for ever: then this host is at its end."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from blockswarm.dht.addresses import parse_multiaddr, split_peer
 from blockswarm.dht.errors import AddressError, PeersFileError
 from blockswarm.files import write_atomically
+from blockswarm.naming import option
 
 _MAX_BYTES = 1 << 20
 _HEADER = "# Peers to join the swarm through, one multiaddr a line. Any peer that is running will do.\n"
@@ -35,6 +37,17 @@ def read_peers_file(path: str | Path) -> list[str]:
         count = "1 bad line" if len(problems) == 1 else f"{len(problems)} bad lines"
         raise PeersFileError(f"{count} in the peers file: {'; '.join(problems)}", problems)
     return list(addrs)
+
+
+def names_nobody(path: str | Path) -> PeersFileError:
+    """The error for a peers file without an address, where one is needed."""
+    return PeersFileError(f"peers file {path} names no peer yet: {_what_to_do(Path(path))}")
+
+
+def _what_to_do(path: Path) -> str:
+    start = f"`blockswarm bootstrap --init tiny --peers-file {shlex.quote(str(path))}`"
+    other = option("peers", "MULTIADDR", flag="--peer")
+    return f"start a bootstrap node with {start}, write the address of a running peer into it, or give {other}"
 
 
 def add_to_peers_file(path: str | Path, addr: str) -> None:
@@ -90,9 +103,7 @@ def _read(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise PeersFileError(
-            f"peers file {path} does not exist: start a bootstrap node with --peers-file, or name a peer with --peer"
-        ) from None
+        raise PeersFileError(f"peers file {path} does not exist: {_what_to_do(path)}") from None
     except OSError as error:
         raise PeersFileError(f"peers file {path} cannot be read: {error.strerror}") from None
     if len(data) > _MAX_BYTES:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from blockswarm.model.errors import CorpusError
 from blockswarm.model.layout import philox
+from blockswarm.naming import option
 
 STRETCH = 1 << 16
 """Bytes of text from each of which one piece is held out."""
@@ -126,7 +127,8 @@ def _documentation() -> bytes:
     try:
         from pydoc_data.topics import topics
     except ImportError as error:
-        raise CorpusError(f"docs: this Python has no pydoc_data.topics ({error}); give --data a text file") from error
+        give = option("data", "FILE")
+        raise CorpusError(f"docs: this Python has no pydoc_data.topics ({error}); give {give}, a text") from error
     seen: set[str] = set()
     kept = []
     for name in sorted(topics):
@@ -146,7 +148,8 @@ def _path(spec: str) -> bytes:
         _check_size(spec, path.stat().st_size)
         text = path.read_bytes()
     except FileNotFoundError as error:
-        raise CorpusError(f"{spec}: no such file or folder; --data takes docs, a path, or hf:<dataset>") from error
+        takes = f"{option('data')} takes docs, a path, or hf:<dataset>"
+        raise CorpusError(f"{spec}: no such file or folder; {takes}") from error
     except (OSError, ValueError) as error:
         raise CorpusError(f"{spec}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not text:

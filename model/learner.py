@@ -15,11 +15,12 @@ from torch import Tensor
 from blockswarm.model.adamw import FlatAdamW
 from blockswarm.model.block import Block
 from blockswarm.model.config import ModelConfig, Recipe
-from blockswarm.model.errors import ModelError
+from blockswarm.model.errors import OptionError
 from blockswarm.model.layout import Entry, Float32, block_layout, check_vector, embedding_layout, layer_matrices, philox
 from blockswarm.model.muon import MatrixMomentum
 from blockswarm.model.objective import BlockLoss, block_loss, readout_log_probs
 from blockswarm.model.partition import readout_sigma, sigma_at
+from blockswarm.naming import option
 
 
 class BlockLearner:
@@ -248,7 +249,7 @@ def pick_device(name: str) -> torch.device:
 
     Raises
     ------
-    ModelError
+    OptionError
         If there is no such device.
     """
     if name == "auto":
@@ -258,7 +259,8 @@ def pick_device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise ModelError(f"device {name!r} cannot be used: {reason}; try --device cpu") from error
+        instead = option("device", "cpu")
+        raise OptionError(f"{option('device')} {name!r} cannot be used: {reason}; try {instead}") from error
     return device
 
 

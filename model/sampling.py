@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from blockswarm.model.config import VOCABULARY
-from blockswarm.model.errors import ModelError
+from blockswarm.model.errors import ModelError, OptionError
 from blockswarm.model.layout import Float32, philox
+from blockswarm.naming import option
 
 
 def gumbel_noise(seed: int, position: int) -> np.ndarray:
@@ -83,10 +84,10 @@ def sample_byte(
 
 
 def check_sampling(*, temperature: float, top_k: int, top_p: float) -> None:
-    """Raise ``ModelError`` naming the first sampling option that is out of range."""
+    """Raise ``OptionError`` naming the first sampling option that is out of range."""
     if not 0.0 <= temperature < float("inf"):
-        raise ModelError(f"temperature {temperature}: must be 0 (likeliest byte) or a positive number")
+        raise OptionError(f"{option('temperature')} {temperature}: must be 0 (likeliest byte) or a positive number")
     if not 0 <= top_k <= VOCABULARY:
-        raise ModelError(f"top_k {top_k}: must lie between 0 (off) and {VOCABULARY}")
+        raise OptionError(f"{option('top_k')} {top_k}: must lie between 0 (off) and {VOCABULARY}")
     if not 0.0 < top_p <= 1.0:
-        raise ModelError(f"top_p {top_p}: must be above 0 and at most 1 (off)")
+        raise OptionError(f"{option('top_p')} {top_p}: must be above 0 and at most 1 (off)")

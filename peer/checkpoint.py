@@ -24,6 +24,7 @@ from safetensors.numpy import save as encode_safetensors
 
 from blockswarm.errors import BlockswarmError
 from blockswarm.files import write_atomically
+from blockswarm.naming import option
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 
@@ -130,7 +131,8 @@ class CheckpointFolder:
             files = self._files()
         except OSError as error:
             raise CheckpointError(
-                f"{self.folder}: cannot read the checkpoints: {error.strerror}; give a folder with --state-dir"
+                f"{self.folder}: cannot read the checkpoints: {error.strerror}; "
+                f"give another folder with {option('state_dir')}"
             ) from error
         for _, path in files:
             try:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 from blockswarm.errors import BlockswarmError
+from blockswarm.naming import option
 from blockswarm.peer.panel import PanelState, render
 from blockswarm.peer.wording import Event, Folder, describe
 
@@ -30,7 +31,7 @@ OWN_HANDLERS = ("hivemind",)
 
 
 class JsonLogError(BlockswarmError):
-    """The file of ``--json-log`` cannot be written."""
+    """The file for the event log cannot be written."""
 
 
 class Sink(Protocol):
@@ -210,7 +211,7 @@ def open_console(*, json_log: str | None = None, quiet: bool = False, stream: IO
         try:
             file = Path(json_log).open("a", encoding="utf-8")  # noqa: SIM115  (the sink closes it)
         except OSError as error:
-            raise JsonLogError(f"--json-log {json_log}: cannot write to it: {error.strerror}") from error
+            raise JsonLogError(f"{option('json_log')} {json_log}: cannot write to it: {error.strerror}") from error
         sinks.append(JsonLines(file, owned=True))
     if not quiet and json_log != "-":
         sinks.append(_progress(out))

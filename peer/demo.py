@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from blockswarm.errors import BlockswarmError
+from blockswarm.errors import UsageError
 from blockswarm.model.corpus import Corpus, open_corpus
+from blockswarm.naming import option
 from blockswarm.peer.demo_score import ReplicaLog, rounds_between, score, traffic, words, words_known
 from blockswarm.peer.local import LocalSwarm, model_of
 from blockswarm.peer.node import Node
@@ -40,7 +41,7 @@ TEMPERATURE = 0.5
 WATCH_SECONDS = 0.25
 
 
-class DemoError(BlockswarmError):
+class DemoError(UsageError):
     """The demo cannot run with these options."""
 
 
@@ -64,11 +65,11 @@ class DemoConfig:
     def validate(self) -> None:
         """Raise `DemoError` for the first value that cannot work."""
         if not 1 <= self.blocks <= 16:
-            raise DemoError(f"--blocks {self.blocks}: give 1 to 16")
+            raise DemoError(f"{option('blocks')} {self.blocks}: give 1 to 16")
         if not self.blocks <= self.peers <= 64:
-            raise DemoError(f"--peers {self.peers}: give {self.blocks} (one for each block) to 64")
+            raise DemoError(f"{option('peers')} {self.peers}: give {self.blocks} (one for each block) to 64")
         if not 30 <= self.seconds <= 86400:
-            raise DemoError(f"--seconds {self.seconds:g}: give 30 (a few rounds) to 86400")
+            raise DemoError(f"{option('seconds')} {self.seconds:g}: give 30 (a few rounds) to 86400")
 
     @property
     def round_seconds(self) -> float:

@@ -17,6 +17,7 @@ from blockswarm.dht.errors import RpcError
 from blockswarm.dht.rpc import Reply
 from blockswarm.errors import BlockswarmError
 from blockswarm.files import write_atomically
+from blockswarm.naming import option
 from blockswarm.peer.config import ConfigError
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest import Manifest
@@ -76,8 +77,10 @@ async def find_manifest(network: Network, run_id: str | None, *, tell: Callable[
 
     Raises
     ------
+    ConfigError
+        When the peers know several runs and none was named.
     JoinError
-        When the peers know several runs and none was named, or know others than the one that was.
+        When they know others than the one that was.
     """
     unknown = 0
     while True:
@@ -86,7 +89,8 @@ async def find_manifest(network: Network, run_id: str | None, *, tell: Callable[
             for run in await _runs_of(network, peer_id):
                 runs.setdefault(run.run_id, []).append(run)
         if run_id is None and len(runs) > 1:
-            raise JoinError(f"the peers know several runs: {', '.join(sorted(runs))}; choose one with --run")
+            one = option("run_id", "ID", flag="--run")
+            raise ConfigError(f"the peers know several runs: {', '.join(sorted(runs))}; choose one with {one}")
         wanted = run_id or next(iter(runs), None)
         for run in runs.get(wanted or "", []):
             manifest = await _fetch_manifest(network, run)
@@ -95,9 +99,9 @@ async def find_manifest(network: Network, run_id: str | None, *, tell: Callable[
         # Once is no proof: the peer of our run may be the one that has not answered yet.
         unknown = unknown + 1 if runs and wanted not in runs else 0
         if unknown >= MOST_UNKNOWN:
-            raise JoinError(
-                f"--run {run_id}: the peers know only {', '.join(sorted(runs))}: check the run id, or name a peer of it"
-            )
+            named = f"{option('run_id', flag='--run')} {run_id}"
+            known = ", ".join(sorted(runs))
+            raise JoinError(f"{named}: the peers know only {known}: check the run id, or name a peer of it")
         what = f"run {run_id}" if run_id else "any run"
         tell(f"no reachable peer knows {what} yet; still trying")
         await asyncio.sleep(RETRY_SECONDS)
@@ -160,7 +164,7 @@ async def check_clock(network: Network, clock: SystemClock, tolerance: float) ->
     Raises
     ------
     JoinError
-        When the offset is beyond the manifest's tolerance: rounds would make no sense (CASES 20).
+        When the offset is beyond the manifest's tolerance: rounds would make no sense.
     """
     peers = network.connected_peers()[:8]
     offset = await network.measure_offset(peers) if peers else None
@@ -177,7 +181,7 @@ async def check_clock(network: Network, clock: SystemClock, tolerance: float) ->
 
 
 def check_memory(manifest: Manifest) -> None:
-    """Raise `JoinError` with the numbers when a block does not fit into this machine's free memory (CASES 27)."""
+    """Raise `JoinError` with the numbers when a block does not fit into this machine's free memory."""
     estimate = memory_estimate(manifest)
     available = psutil.virtual_memory().available
     if estimate.total > available:
@@ -188,9 +192,9 @@ def check_memory(manifest: Manifest) -> None:
 
 
 def check_block(block: int | None, manifest: Manifest) -> None:
-    """Raise `ConfigError` when ``--block`` names one that the model does not have."""
+    """Raise `ConfigError` when ``block`` is one that the model does not have."""
     if block is not None and block >= manifest.model.blocks:
-        raise ConfigError(f"--block {block}: {manifest.run_id} has blocks 0 to {manifest.model.blocks - 1}")
+        raise ConfigError(f"{option('block')} {block}: {manifest.run_id} has blocks 0 to {manifest.model.blocks - 1}")
 
 
 async def choose(

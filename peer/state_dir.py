@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from blockswarm.errors import BlockswarmError
+from blockswarm.naming import option
 
 LOCK_NAME = "lock"
 MAX_PEERS_PER_FOLDER = 1000
@@ -30,7 +31,8 @@ def claim_state_dir(folder: Path) -> Path:
         When it cannot be written, or another running process holds it.
     """
     if not _claim(folder):
-        raise StateDirError(f"{folder}: another running peer uses this state folder; give this one its own --state-dir")
+        own = option("state_dir")
+        raise StateDirError(f"{folder}: another running peer uses this state folder; give this one its own with {own}")
     return folder
 
 
@@ -44,7 +46,8 @@ def claim_free_state_dir(root: Path, prefix: str) -> Path:
         folder = root / f"{prefix}-{number}"
         if _claim(folder):
             return folder
-    raise StateDirError(f"{root}: all of {prefix}-1 … {prefix}-{MAX_PEERS_PER_FOLDER} are in use; give --state-dir")
+    taken = f"{root}: all of {prefix}-1 … {prefix}-{MAX_PEERS_PER_FOLDER} are in use"
+    raise StateDirError(f"{taken}; give another folder with {option('state_dir')}")
 
 
 def _claim(folder: Path) -> bool:
@@ -56,7 +59,7 @@ def _claim(folder: Path) -> bool:
         lock = os.open(resolved / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateDirError(
-            f"{folder}: cannot write to the state folder: {error.strerror}; choose another with --state-dir"
+            f"{folder}: cannot write to the state folder: {error.strerror}; choose another with {option('state_dir')}"
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,6 +67,7 @@ def _claim(folder: Path) -> bool:
         os.close(lock)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             return False
-        raise StateDirError(f"{folder}: cannot be locked: {error.strerror}; choose another with --state-dir") from error
+        another = option("state_dir")
+        raise StateDirError(f"{folder}: cannot be locked: {error.strerror}; choose another with {another}") from error
     _held[resolved] = lock
     return True

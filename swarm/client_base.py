@@ -11,9 +11,9 @@ from pathlib import Path
 
 from blockswarm.dht.addresses import split_peer
 from blockswarm.dht.known_peers import KnownPeers
-from blockswarm.dht.peers_file import read_peers_file
+from blockswarm.dht.peers_file import names_nobody, read_peers_file
 from blockswarm.swarm.core import Core
-from blockswarm.swarm.errors import ConnectError
+from blockswarm.swarm.errors import ArgumentError
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.report import CallReport, ClientStats, Event, IncompleteAnswerWarning
 from blockswarm.swarm.thread import TrioThread
@@ -87,10 +87,10 @@ def read_peers(peers: Peers, cache: KnownPeers | None = None) -> list[tuple[str,
 
     Raises
     ------
-    ConnectError
+    ArgumentError
         When there is none.
     PeersFileError, AddressError
-        When one is malformed.
+        When one is malformed, or a peers file names nobody.
     """
     if isinstance(peers, str) and peers.startswith("/") and "/p2p/" in peers:
         addresses = [peers]
@@ -98,11 +98,12 @@ def read_peers(peers: Peers, cache: KnownPeers | None = None) -> list[tuple[str,
         addresses = read_peers_file(Path(peers))
     else:
         addresses = list(peers)
-    if not addresses:
-        source = str(peers) if isinstance(peers, str | Path) else "the list"
-        raise ConnectError(f"{source} names no peer: give at least one multiaddr ending in /p2p/PEER")
     if cache is not None:
         addresses = [*addresses, *cache.addrs()]
+    if not addresses:
+        if isinstance(peers, str | Path):
+            raise names_nobody(peers)
+        raise ArgumentError("peers: the list names no peer: give at least one multiaddr ending in /p2p/PEER")
     return [(split_peer(address)[1], address) for address in addresses]
 
 

@@ -15,7 +15,8 @@ import trio
 
 from blockswarm.clock import SystemClock
 from blockswarm.dht.errors import RpcError
-from blockswarm.swarm.errors import ClientError, ConnectError, MessageError
+from blockswarm.naming import option
+from blockswarm.swarm.errors import ArgumentError, ClientError, ConnectError, MessageError
 from blockswarm.swarm.holders import HolderBook, Run, gather
 from blockswarm.swarm.link import Link, short, words
 from blockswarm.swarm.manifest import Manifest
@@ -40,7 +41,6 @@ MAX_SURVEYED = 16
 """Holders asked per block; more spares than that help nobody."""
 
 
-class Core:
 class Pinned(Protocol):
     """What surveys ask of a session."""
 
@@ -50,6 +50,7 @@ class Pinned(Protocol):
         ...
 
 
+class Core:
     """One swarm as this client knows it.
 
     Parameters
@@ -69,9 +70,9 @@ class Pinned(Protocol):
         self.offers: dict[str, Offer] = {}
         self.trouble: dict[str, str] = {}
         """Why holders on record could not be asked for their states, by peer id."""
-        self._offers_at = -math.inf
         self.sessions: weakref.WeakSet[Pinned] = weakref.WeakSet()
         """Those at work: surveys name their pinned states, so that spare holders keep them too."""
+        self._offers_at = -math.inf
         self._records_at = -math.inf
         self._manifest: Manifest | None = None
         self._refreshing = False
@@ -229,13 +230,13 @@ class Pinned(Protocol):
         order = self.router.order(records, work=1, now=trio.current_time())
         return [records[peer] for peer in order[:MAX_SURVEYED]]
 
-    async def _ask_states(self, peer: str, block: int, done: Any) -> None:
     def _pinned(self, block: int) -> tuple[bytes, ...]:
         """Digests that sessions at work need of a holder of ``block``."""
         pins = [session.pin for session in self.sessions]
         names = [name for pin in pins for name in (pin.blocks.get(block), pin.embedding) if name is not None]
         return tuple(dict.fromkeys(name.digest for name in names))[:MAX_STATES]
 
+    async def _ask_states(self, peer: str, block: int, done: Any) -> None:
         try:
             body = StatesRequest(self._pinned(block)).to_body()
             reply = await self.link.call(peer, "states", body, run=self.manifest.digest, timeout=STATES_TIMEOUT)
@@ -260,7 +261,7 @@ def choose_run(runs: Sequence[Run], wanted: str | None) -> Run:
     ------
     ConnectError
         When the named run is not among them.
-    ClientError
+    ArgumentError
         When the choice is left open.
     """
     names = ", ".join(sorted({run.run_id for run in runs}))
@@ -271,10 +272,11 @@ def choose_run(runs: Sequence[Run], wanted: str | None) -> Run:
     else:
         fitting = list(runs)
         if len(fitting) > 1 and len({run.run_id for run in runs}) > 1:
-            raise ClientError(f"these peers know several runs: {names}; name one with run=… (--run)")
+            raise ArgumentError(f"these peers know several runs: {names}; name one with {option('run', 'ID')}")
     if len(fitting) > 1:
         digests = ", ".join(run.digest.hex() for run in fitting)
-        raise ClientError(
-            f"{fitting[0].run_id} is announced with different manifests ({digests}); name one by its digest"
+        raise ArgumentError(
+            f"{fitting[0].run_id} is announced with different manifests ({digests}); name one with "
+            f"{option('run', 'DIGEST')}"
         )
     return fitting[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blockswarm.errors import BlockswarmError
+from blockswarm.errors import BlockswarmError, UsageError
 
 
 class SwarmError(BlockswarmError):
@@ -23,6 +23,10 @@ class ManifestError(SwarmError):
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
+
+
+class GivenManifestError(ManifestError, UsageError):
+    """A manifest that the caller named or asked for, not one that a peer sent, and that cannot be used."""
 
 
 class ModelFolderError(SwarmError):
@@ -48,6 +52,10 @@ class MessageError(SwarmError):
 
 class ClientError(SwarmError):
     """The client could not do what was asked."""
+
+
+class ArgumentError(ClientError, UsageError):
+    """An argument has a value that cannot work; the message names it."""
 
 
 class ConnectError(ClientError):

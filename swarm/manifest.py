@@ -10,7 +10,8 @@ import dataclasses
 import hashlib
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,8 +25,9 @@ from pydantic import ValidationError
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
 from blockswarm.model.layout import EMBEDDING, layout_of, state_digest
 from blockswarm.swarm.canonical import canonical_bytes, plain
+from blockswarm.naming import option
 from blockswarm.swarm.codec import NAMES, encoded_size
-from blockswarm.swarm.errors import ManifestError
+from blockswarm.swarm.errors import GivenManifestError, ManifestError
 from blockswarm.swarm.manifest_fields import (
     MAX_MANIFEST_BYTES,
     PROTOCOL_VERSION,
@@ -47,6 +49,15 @@ __all__ = ["DEFAULT_BANDWIDTH", "EMBEDDING", "PROTOCOL_VERSION", "Manifest", "cr
 
 DEFAULT_BANDWIDTH = 20e6 / 8
 """What a volunteer is assumed to send when phases are laid out, bytes/s (20 Mbit/s, a common home uplink)."""
+
+
+@contextmanager
+def _given() -> Iterator[None]:
+    """What is wrong with a manifest that the caller named or asked for is the caller's to mend."""
+    try:
+        yield
+    except ManifestError as error:
+        raise GivenManifestError(str(error), error.problems) from error
 
 
 @dataclass(frozen=True)
@@ -80,8 +91,9 @@ class Manifest:
     genesis: Genesis
 
     @classmethod
+    @_given()
     def load(cls, path: str | Path) -> Manifest:
-        """Read ``swarm.toml``; raises :class:`ManifestError` naming the file and every field at fault."""
+        """Read ``swarm.toml``; raises :class:`GivenManifestError` naming the file and every field at fault."""
         path = Path(path)
         try:
             with path.open("rb") as file:
@@ -246,6 +258,7 @@ def subject_name(subject: int) -> str:
     return "the embedding" if subject == EMBEDDING else f"block {subject}"
 
 
+@_given()
 def create_manifest(
     *,
     name: str,
@@ -305,16 +318,16 @@ def create_manifest(
 
     Raises
     ------
-    ManifestError
+    GivenManifestError
         When a value is out of range, or the round is too short for the size of an update.
     """
     model = _pick(size, SIZES, "model size")
     chosen_recipe = _pick(recipe, RECIPES, "recipe")
     problems = check_sizes(model, outer)
     if not (math.isfinite(round_seconds) and round_seconds > 0):
-        problems.append(f"rounds.seconds: must be a positive number of seconds, is {round_seconds}")
+        problems.append(f"{option('round_seconds')} {round_seconds}: must be a positive number of seconds")
     if compression not in NAMES:
-        problems.append(f"averaging.compression: must be one of {', '.join(NAMES)}, is {compression!r}")
+        problems.append(f"{option('compression')} {compression!r}: must be one of {', '.join(NAMES)}")
     if problems:
         raise ManifestError(f"new manifest: {'; '.join(problems)}", problems)
     genesis = {
@@ -326,7 +339,7 @@ def create_manifest(
             phases = dataclasses.asdict(default_phases(round_seconds, _update_bytes(model, compression), bandwidth))
         except ValueError as error:
             raise ManifestError(
-                f"new manifest: rounds: {error}; lengthen the rounds or take a smaller model"
+                f"new manifest: {error}; give more with {option('round_seconds')}, or take a smaller model"
             ) from error
     return Manifest.from_mapping(
         {

@@ -10,7 +10,8 @@ from typing import Any, TypedDict
 
 from blockswarm.model.mixing import Readout
 from blockswarm.model.sampling import check_sampling
-from blockswarm.swarm.errors import ClientError
+from blockswarm.naming import option
+from blockswarm.swarm.errors import ArgumentError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 from blockswarm.swarm.messages import StateName
 from blockswarm.swarm.pins import Pin
@@ -51,7 +52,7 @@ class ReadingOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Writing:
-    """A generation as asked for; raises :class:`ClientError` or ``ModelError`` naming an option out of range."""
+    """A generation as asked for; raises a ``UsageError`` naming an option out of range."""
 
     max_bytes: int = 64
     temperature: float = 0.7
@@ -68,7 +69,7 @@ class Writing:
     def __post_init__(self) -> None:
         check_sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
         if not isinstance(self.max_bytes, int) or self.max_bytes < 0:
-            raise ClientError(f"max_bytes {self.max_bytes!r}: must be a whole number, 0 or more")
+            raise ArgumentError(f"{option('max_bytes')} {self.max_bytes!r}: must be a whole number, 0 or more")
         # Drawn here, once, so that it can be reported; 32 bits are easy to type again.
         object.__setattr__(self, "seed", secrets.randbelow(2**32) if self.seed is None else _seed(self.seed))
         _readout(self.readout)
@@ -88,7 +89,7 @@ class Writing:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Log-probabilities as asked for; raises :class:`ClientError` naming an option out of range."""
+    """Log-probabilities as asked for; raises :class:`ArgumentError` naming an option out of range."""
 
     readout: Readout = "parallel"
     seed: int = 0
@@ -108,13 +109,13 @@ def as_bytes(text: str | bytes) -> bytes:
         return text.encode()
     if isinstance(text, bytes | bytearray | memoryview):
         return bytes(text)
-    raise ClientError(f"text must be str or bytes, is {type(text).__name__}")
+    raise ArgumentError(f"text must be str or bytes, is {type(text).__name__}")
 
 
 def check_timeout(timeout: float) -> float:
     """``timeout`` if it is a positive, finite number of seconds."""
     if not 0 < timeout < math.inf:
-        raise ClientError(f"timeout {timeout!r}: must be a positive number of seconds")
+        raise ArgumentError(f"{option('timeout')} {timeout!r}: must be a positive number of seconds")
     return timeout
 
 
@@ -123,7 +124,7 @@ def read_pin(pin: PinChoice, manifest: Manifest) -> Pin | None:
 
     Raises
     ------
-    ClientError
+    ArgumentError
         When ``pin`` is none of the accepted forms.
     """
     if pin is None or isinstance(pin, Pin):
@@ -142,7 +143,7 @@ def read_pin(pin: PinChoice, manifest: Manifest) -> Pin | None:
             raise ValueError(f"it names blocks {sorted(states)}")
         return Pin(_state_name(pin["embedding"]), states)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ClientError(
+        raise ArgumentError(
             f"pin: must be 'genesis' or a pin as in stats.last.pin, naming all {len(blocks)} blocks ({error})"
         ) from error
 
@@ -156,10 +157,10 @@ def _state_name(state: Mapping[str, Any]) -> StateName:
 
 def _readout(readout: str) -> None:
     if readout not in ("parallel", "sweep"):
-        raise ClientError(f"readout {readout!r}: must be 'parallel' or 'sweep'")
+        raise ArgumentError(f"{option('readout')} {readout!r}: must be 'parallel' or 'sweep'")
 
 
 def _seed(seed: int) -> int:
     if not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
-        raise ClientError(f"seed {seed!r}: must be a whole number from 0 to 2^63 - 1")
+        raise ArgumentError(f"{option('seed')} {seed!r}: must be a whole number from 0 to 2^63 - 1")
     return seed

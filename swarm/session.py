@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from blockswarm.dht.errors import RpcError
+from blockswarm.naming import option
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import ClientError, MessageError, NoHolderError, UntrustedAnswerError
 from blockswarm.swarm.link import Reply, short, words
@@ -92,8 +93,8 @@ class Session:
         self._left: set[tuple[int, str]] = set()
         self._recovering: dict[int, Any] = {}
         self._absent: dict[int, tuple[float, float]] = {}  # block → (asked again at, how long it was left out)
-
         core.sessions.add(self)
+
     async def ask(self, question: Question[T]) -> T:
         """The checked answer to ``question`` from whichever holder gives it.
 
@@ -304,8 +305,16 @@ class Session:
         return NoHolderError(
             block,
             f"no live holder of block {block}{found}: wait for a volunteer, or serve it with `blockswarm join "
-            f"--block {block}`; asked for best effort, the swarm answers without it",
+            f"--block {block}`{self._without_it()}",
         )
+
+    def _without_it(self) -> str:
+        """What the caller could ask for instead of an answer with every block."""
+        if self.report.readout == "sweep":
+            return f"; {option('readout', 'parallel')} needs no single block"
+        if self.report.call == "generate" and self.patience is None:
+            return f"; give {option('best_effort', True)} to go on without it"
+        return ""
 
 
 def _busy_seconds(error: Exception) -> float | None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
 
 from blockswarm.cli import main as front
-from blockswarm.errors import BlockswarmError
+from blockswarm.errors import BlockswarmError, UsageError
 
 FailWith = Callable[[BaseException], None]
 HEAVY = ("torch", "hivemind", "libp2p", "numpy", "rich", "trio")
@@ -69,6 +71,14 @@ def test_an_expected_failure_is_one_line_and_exit_1(fail_with: FailWith, capsys:
     assert capsys.readouterr().err == "error: peers.txt:3: not a multiaddr\n"
 
 
+def test_a_value_that_cannot_work_is_one_line_and_exit_2(
+    fail_with: FailWith, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(UsageError("--threads 0: give a number from 1 to 1024"))
+    assert front.run(["init"]) == 2
+    assert capsys.readouterr().err == "error: --threads 0: give a number from 1 to 1024\n"
+
+
 @pytest.mark.parametrize("arguments", [["--debug", "init"], ["init", "--debug"]])
 def test_debug_shows_the_traceback(
     arguments: list[str], fail_with: FailWith, capsys: pytest.CaptureFixture[str]
@@ -95,16 +105,52 @@ def test_a_bug_is_one_line_that_says_how_to_see_more(fail_with: FailWith, capsys
     assert error.count("\n") == 1
 
 
-def test_ctrl_c_is_exit_130_without_words(fail_with: FailWith, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_one_line_and_exit_130(fail_with: FailWith, capsys: pytest.CaptureFixture[str]) -> None:
     fail_with(KeyboardInterrupt())
     assert front.run(["init"]) == 130
-    assert "Traceback" not in capsys.readouterr().err
+    assert capsys.readouterr().err == "interrupted\n"
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["join", "--nonsense"], ["join", "--block", "first"]])
-def test_wrong_usage_is_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_while_the_command_is_still_being_imported(tmp_path: Path) -> None:
+    # A click that takes its time stands for a cold disk: everything of ours imports it first.
+    (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "blockswarm", "status"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "command"),
+    [
+        (["nonsense"], "no such command 'nonsense'", "blockswarm"),
+        (["join", "--nonsense"], "no such option", "blockswarm join"),
+        (["join", "--block", "first"], "'--block': 'first' is neither 'auto' nor a number", "blockswarm join"),
+        (["identity"], "missing argument 'FILE'", "blockswarm identity"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(
+    arguments: list[str], words: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert front.run(arguments) == 2
-    assert "Usage:" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and words in error
+    assert error.endswith(f" (see `{command} --help`)\n") and error.count("\n") == 1
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert front.run([]) == 0
+    assert "Commands" in capsys.readouterr().out
 
 
 def test_a_reader_that_goes_away_is_quiet() -> None:

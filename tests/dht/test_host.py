@@ -13,7 +13,7 @@ import pytest
 from blockswarm.clock import SystemClock
 from blockswarm.dht import keeper
 from blockswarm.dht.address_book import AddressBook
-from blockswarm.dht.errors import AddressError, HostError, IdentityError, RpcError
+from blockswarm.dht.errors import AddressError, HostError, IdentityError, PortError, RpcError
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.known_peers import KnownPeers
 from tests.dht.world import LOOPBACK, NOBODY, eventually, knows
@@ -65,7 +65,7 @@ async def test_other_transports_listen_and_are_reached(start_host, kind):
 async def test_a_port_already_taken_by_another_node_is_detected_and_the_first_goes_on(start_host):
     first = await start_host()
     port = first.addresses()[0].split("/")[4]
-    with pytest.raises(AddressError, match=rf"--listen /ip4/127\.0\.0\.1/tcp/{port}: port {port} is already in use"):
+    with pytest.raises(PortError, match=rf"listen /ip4/127\.0\.0\.1/tcp/{port}: port {port} is already in use"):
         await start_host(listen=[f"/ip4/127.0.0.1/tcp/{port}"])
     other = await start_host(initial_peers=first.addresses())
     await other.call(first.peer_id, "hello", {}, timeout=20)
@@ -84,8 +84,8 @@ async def test_a_restarted_peer_gets_its_port_back_at_once(start_host):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"announce": ["/ip4/198.51.100.7/tcp/0"]}, "--announce .*port 0"),
-        ({"listen": ["/ip4/0.0.0.0/udp/1/quic"]}, "--listen .*quic-v1"),
+        ({"announce": ["/ip4/198.51.100.7/tcp/0"]}, "announce .*port 0"),
+        ({"listen": ["/ip4/0.0.0.0/udp/1/quic"]}, "listen .*quic-v1"),
         ({"initial_peers": ["/ip4/198.51.100.7/tcp/1"]}, "must end in /p2p/PEER"),
     ],
 )

@@ -52,7 +52,7 @@ def test_peers_started_in_the_same_instant_each_get_their_own(tmp_path: Path) ->
 def test_a_killed_peers_folder_is_taken_up_again(tmp_path: Path) -> None:
     first = start_holder(tmp_path)
     assert line(first) == "peer-1"
-    with pytest.raises(StateDirError, match=r"peer-1: another running peer uses this state folder.*--state-dir"):
+    with pytest.raises(StateDirError, match=r"peer-1: another running peer uses this state folder.*state_dir"):
         claim_state_dir(tmp_path / "peer-1")
     first.kill()
     first.communicate(timeout=20)

@@ -1,4 +1,4 @@
-"""What a volunteer needs in memory is told, with its parts, before a block is taken (CASES 27)."""
+"""What a volunteer needs in memory is told, with its parts, before a block is taken."""
 
 from __future__ import annotations
 
