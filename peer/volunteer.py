@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from blockswarm.dht.identity import Identity
 from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.desk import Desk
 from blockswarm.peer.exchange import Caller, Exchange, off_loop
+from blockswarm.peer.fit import FitWatch
 from blockswarm.peer.heads import claim_of
 from blockswarm.peer.live import LiveWeights, Settlement, Snapshot
 from blockswarm.peer.report import round_event
@@ -58,6 +59,7 @@ class Volunteer:
 
     rounds_done: int = 0
     heldout_ce: float | None = None
+    fit: FitWatch = field(default_factory=FitWatch)
 
     async def run(
         self,
@@ -125,6 +127,8 @@ class Volunteer:
             if result.ahead:
                 not_before = times.close + COMMIT_SETTLES_SECONDS
                 self.catch_up.start(result.subject, result.ahead, not_before=not_before)
+        if (note := self.fit.after(snapshot.loss, self.heldout_ce)) is not None:
+            self.emit({"event": "warning", "message": note})
         await asyncio.gather(*(exchange.finish() for exchange in exchanges))
 
     async def _diverged(self, subjects: list[int], snapshot: Snapshot) -> list[int]:
