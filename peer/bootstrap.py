@@ -37,7 +37,8 @@ async def run_bootstrap(config: BootstrapConfig, stop: asyncio.Event) -> int:
     with open_console(json_log=config.json_log, quiet=config.quiet) as console, log_to(console):
         async with AsyncExitStack() as parts:
             await first_of(_live(config, manifest, identity, console, parts), stop.wait())
-        console.emit({"event": "stopped"})
+            console.emit({"event": "stopped", "reason": ""})
+        console.emit({"event": "left", "state_dir": str(config.state_dir)})
     return 0
 
 

@@ -74,12 +74,16 @@ class PlainLines:
 
 
 class LivePanel:
-    """A panel that rich redraws in place, twice a second."""
+    """A panel that rich redraws in place, twice a second.
+
+    What has to be copied or to outlive it stands outside: addresses above it, whole, and the last line below.
+    """
 
     def __init__(self, console: RichConsole, now: Callable[[], float] = time.time) -> None:
         from rich.live import Live
 
         self._state = PanelState()
+        self._console = console
         self._live = Live(
             get_renderable=lambda: render(self._state, now()),
             console=console,
@@ -92,9 +96,20 @@ class LivePanel:
 
     def show(self, event: Event) -> None:
         self._state = self._state.after(event)
+        if event.get("event") == "ready" and event.get("addrs"):
+            self._print("others reach this peer at")
+            for address in event["addrs"]:
+                self._print(address)
+        elif event.get("event") == "left":
+            self._live.stop()
+            self._print(str(describe(event)))
 
     def close(self) -> None:
         self._live.stop()
+
+    def _print(self, text: str) -> None:
+        """A line of its own, never cut: the terminal wraps what is longer, and copying it gives it whole."""
+        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 class Console:

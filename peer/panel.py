@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from blockswarm.peer.wording import PROBLEMS, Event, count, describe, format_bytes, format_ce, outcome, short_id
+from blockswarm.peer.wording import PROBLEMS, Event, describe, format_bytes, format_ce, outcome, short_id, together
 from blockswarm.swarm.manifest import EMBEDDING
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ class PanelState:
 
     run_id: str = ""
     peer_id: str = ""
-    address: str = ""
-    """One address others reach this peer at."""
     block: int | None = None
     phase: str = "starting"
     last_round: Event | None = None
@@ -51,7 +49,6 @@ class PanelState:
                 self,
                 run_id=event.get("run_id", ""),
                 peer_id=event.get("peer_id", ""),
-                address=next(iter(event.get("addrs") or ()), ""),
                 block=event.get("block"),
                 phase="ready",
                 next_deadline=event.get("next_round_at"),
@@ -59,7 +56,7 @@ class PanelState:
         elif kind == "training":
             state = replace(self, phase="training")
         elif kind == "stopped":
-            state = replace(self, phase="stopped")
+            state = replace(self, phase="leaving")
         line = describe(event) if kind in {*PROBLEMS, "state"} or "message" in event else None
         return replace(state, notes=(*state.notes, line)[-NOTES:]) if line else state
 
@@ -92,11 +89,9 @@ def rows(state: PanelState, now: float) -> list[tuple[str, str]]:
     # A deadline that is over by some seconds was missed for a reason shown elsewhere; counting below zero says nothing.
     deadline = "" if left is None or left < 0 else f", next deadline in {left:.0f} s"
     if (event := state.last_round) is None:
-        address = [("address", state.address)] if state.address else []
-        return [("state", state.phase + deadline), *address]
+        return [("state", state.phase + deadline)]
     shown.append(("round", f"{event.get('round')}{deadline}"))
-    alone = " (alone this round)" if event.get("lone") else ""
-    shown.append(("replicas", f"{count(event.get('met'))} met, {count(event.get('accepted'))} accepted{alone}"))
+    shown.append(("replicas", together(event) + (" (alone this round)" if event.get("lone") else "")))
     shown.append(("last round", f"{outcome(event)}; {state.committed} of {state.rounds} committed"))
     shown.append(
         ("held-out CE", f"{format_ce(event.get('heldout_ce'))} nats/byte (training {format_ce(event.get('loss'))})")

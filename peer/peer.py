@@ -57,10 +57,12 @@ async def run_volunteer(config: PeerConfig, stop: asyncio.Event) -> int:
     with open_console(json_log=config.json_log, quiet=config.quiet) as console, log_to(console):
         peer = Peer(config, console)
         try:
-            return await peer.run(stop)
+            code = await peer.run(stop)
         finally:
             await peer.close()
 
+        console.emit({"event": "left", "state_dir": str(config.state_dir)})
+        return code
 
 class Peer:
     """A volunteer's parts in the order they come to life: host, connection, post.
@@ -99,7 +101,7 @@ class Peer:
         try:
             await first_of(self._live(), stop.wait())
         except BlockswarmError as error:
-            self.console.emit({"event": "stopped", "reason": str(error)})
+            self.console.emit({"event": "stopped", "reason": str(error), "failed": True})
             raise
         self.console.emit({"event": "stopped", "reason": "" if stop.is_set() else "all rounds are done"})
         return 0

@@ -61,8 +61,9 @@ def describe(event: Event) -> str | None:
         case "error" | "warning" as kind:
             return f"{kind}: {event.get('message', '')}{_repeats(event)}"
         case "stopped":
-            reason = event.get("reason")
-            return f"stopped: {reason}" if reason else "stopped"
+            return _leaving(event)
+        case "left":
+            return f"left; state kept in {event.get('state_dir', '')}"
     message = event.get("message")
     return f"{message}{_repeats(event)}" if message else None
 
@@ -82,7 +83,7 @@ def _round(event: Event) -> str:
     if event.get("lone"):
         who = f"alone this round: no other replica of block {block} in round {number}"
     else:
-        who = f"round {number}, block {block}: {count(event.get('met'))} met, {count(event.get('accepted'))} accepted"
+        who = f"round {number}, block {block}: {together(event)}"
     parts = [who, outcome(event), f"held-out CE {format_ce(event.get('heldout_ce'))}"]
     if (rate := event.get("samples_per_s")) is not None:
         parts.append(f"{rate:.0f} samples/s")
@@ -92,6 +93,14 @@ def _round(event: Event) -> str:
     if rejected := event.get("rejected"):
         parts.append("left out: " + ", ".join(f"{short_id(peer)} ({reason})" for peer, reason in rejected.items()))
     return " · ".join(parts)
+
+
+def together(event: Event) -> str:
+    """Who took part in a round, as one of them says it: ``2 others met, 3 updates accepted``."""
+    others = max(0, count(event.get("met")) - 1)  # a peer meets itself, too
+    met = "nobody else met" if not others else f"{others} other{'s' if others > 1 else ''} met"
+    accepted = count(event.get("accepted"))
+    return f"{met}, {accepted or 'no'} update{'' if accepted == 1 else 's'} accepted"
 
 
 def outcome(event: Event) -> str:
@@ -109,6 +118,13 @@ def _state(event: Event) -> str:
     if (seconds := event.get("seconds")) is not None:
         line += f", fetched in {seconds:.1f} s"
     return line
+
+
+def _leaving(event: Event) -> str | None:
+    if event.get("failed"):
+        return None  # the command line ends with the reason; once is enough
+    reason = event.get("reason")
+    return f"leaving: {reason}" if reason else "leaving"
 
 
 def _repeats(event: Event) -> str:

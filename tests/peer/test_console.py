@@ -109,7 +109,7 @@ def test_the_json_log_is_appended_to(tmp_path: Path) -> None:
 
 
 def test_a_json_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(JsonLogError, match=r"--json-log .*missing/events\.jsonl: cannot write to it: No such file"):
+    with pytest.raises(JsonLogError, match=r"json_log .*missing/events\.jsonl: cannot write to it: No such file"):
         open_console(json_log=str(tmp_path / "missing" / "events.jsonl"))
 
 
@@ -126,7 +126,7 @@ def test_away_from_a_terminal_progress_is_plain_lines() -> None:
         console.emit(ROUND)
         console.emit({"event": "internal detail"})
     (line,) = out.getvalue().splitlines()
-    assert "round 7, block 1: 2 met, 2 accepted" in line
+    assert "round 7, block 1: 1 other met, 2 updates accepted" in line
     assert "\x1b" not in line
 
 
@@ -217,22 +217,20 @@ def test_what_libraries_log_becomes_events(capsys: pytest.CaptureFixture[str], m
 
 def test_plain_lines_begin_with_the_time() -> None:
     out = io.StringIO()
-    PlainLines(out).show({"event": "stopped", "time": 0.0})
-    assert out.getvalue()[2] == ":" and out.getvalue().endswith(" stopped\n")
+    PlainLines(out).show({"event": "left", "time": 0.0, "state_dir": "peer-1"})
+    assert out.getvalue()[2] == ":" and out.getvalue().endswith(" left; state kept in peer-1\n")
 
 
 def test_the_panel_before_the_first_round() -> None:
     assert rows(folded(READY), now=104.0) == [("state", "ready, next deadline in 6 s")]
     assert rows(PanelState(), now=104.0) == [("state", "starting")]
-    reachable = folded({"event": "ready", "addrs": ["/ip4/192.0.2.7/tcp/4001/p2p/abc", "/ip6/…"]})
-    assert rows(reachable, now=104.0) == [("state", "ready"), ("address", "/ip4/192.0.2.7/tcp/4001/p2p/abc")]
 
 
 def test_the_panel_shows_the_latest_round() -> None:
     shown = dict(rows(folded(READY, ROUND), now=112.0))
     assert shown == {
         "round": "7, next deadline in 8 s",
-        "replicas": "2 met, 2 accepted",
+        "replicas": "1 other met, 2 updates accepted",
         "last round": "committed 1a2b3c4d; 1 of 1 committed",
         "held-out CE": "2.134 nats/byte (training 2.200)",
         "speed": "812 samples/s",
@@ -267,6 +265,22 @@ def test_the_panel_on_a_terminal() -> None:
     panel.close()
     assert "demo-0a1b · block 1" in out.getvalue()
     assert "2.134 nats/byte" in out.getvalue()
+
+
+LONG = f"/ip4/192.0.2.7/tcp/4001/p2p/12D3KooW{'x' * 44}/p2p-circuit/p2p/12D3KooW{'y' * 44}"
+
+
+def test_addresses_stand_whole_above_the_panel_and_the_last_line_below_it() -> None:
+    out = io.StringIO()
+    panel = LivePanel(RichConsole(file=out, force_terminal=True, width=80, color_system=None), now=lambda: 112.0)
+    panel.show({**READY, "addrs": [LONG, "/ip4/192.0.2.7/udp/4001/quic-v1/p2p/abc"]})
+    panel.show(ROUND)
+    panel.show({"event": "stopped", "reason": ""})
+    panel.show({"event": "left", "state_dir": ".blockswarm/peer-1"})
+    panel.close()
+    shown = out.getvalue()
+    assert f"{LONG}\n" in shown
+    assert shown.rindex("left; state kept in .blockswarm/peer-1\n") > shown.rindex("─╯")
 
 
 def test_the_panel_fits_a_narrow_terminal() -> None:

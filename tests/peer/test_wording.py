@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from blockswarm.peer.wording import Event, Folder, describe, format_bytes, format_ce, short_id
+from blockswarm.peer.wording import Event, Folder, describe, format_bytes, format_ce, short_id, together
 from blockswarm.swarm.manifest import EMBEDDING
 
 ROUND: Event = {
@@ -26,7 +26,7 @@ ROUND: Event = {
 
 def test_a_round_is_one_line_with_all_a_person_asks() -> None:
     assert describe(ROUND) == (
-        "round 41, block 2: 3 met, 2 accepted · committed 1a2b3c4d · held-out CE 2.134 · 812 samples/s"
+        "round 41, block 2: 2 others met, 2 updates accepted · committed 1a2b3c4d · held-out CE 2.134 · 812 samples/s"
         " · up 1.2 MB, down 999 B · left out: …teLate (late)"
     )
 
@@ -35,6 +35,19 @@ def test_a_lone_round_says_that_nobody_else_was_there() -> None:
     line = describe({**ROUND, "met": ["a"], "accepted": ["a"], "rejected": {}, "lone": True})
     assert line is not None
     assert line.startswith("alone this round: no other replica of block 2 in round 41 · committed 1a2b3c4d")
+
+
+@pytest.mark.parametrize(
+    ("met", "accepted", "words"),
+    [
+        (["a"], ["a"], "nobody else met, 1 update accepted"),
+        (["a", "b"], ["b"], "1 other met, 1 update accepted"),
+        (["a", "b", "c"], [], "2 others met, no updates accepted"),
+        ([], [], "nobody else met, no updates accepted"),
+    ],
+)
+def test_a_peer_does_not_count_itself_among_those_it_met(met: list[str], accepted: list[str], words: str) -> None:
+    assert together({"met": met, "accepted": accepted}) == words
 
 
 def test_a_round_without_commit_says_why() -> None:
@@ -62,8 +75,10 @@ def test_a_newcomer_reads_where_it_is_reachable() -> None:
     [
         ({"event": "error", "message": "no space left"}, "error: no space left"),
         ({"event": "warning", "message": "slow", "repeated": 7}, "warning: slow (repeated 7 times)"),
-        ({"event": "stopped", "reason": "asked to"}, "stopped: asked to"),
-        ({"event": "stopped"}, "stopped"),
+        ({"event": "stopped", "reason": "all rounds are done"}, "leaving: all rounds are done"),
+        ({"event": "stopped", "reason": ""}, "leaving"),
+        ({"event": "stopped", "reason": "p2pd was killed", "failed": True}, None),
+        ({"event": "left", "state_dir": ".blockswarm/peer-1"}, "left; state kept in .blockswarm/peer-1"),
         ({"event": "state", "subject": 1, "round": 4, "digest": "aabbccddee", "seconds": 1.25},
          "state of block 1: round 4, aabbccdd, fetched in 1.2 s"),
         ({"event": "news", "message": "something new"}, "something new"),
