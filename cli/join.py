@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -29,7 +30,12 @@ from blockswarm.cli.running import run_until_stopped
 @click.option(
     "--data", metavar="SPEC", help="Corpus: docs, a file or folder, or hf:<dataset>[:config]. [default: the manifest's]"
 )
-@click.option("--threads", type=int, metavar="N", help="Threads for training. [default: all cores]")
+@click.option(
+    "--threads",
+    type=int,
+    metavar="N",
+    help="Threads for training; give 1 when several volunteers share the machine. [default: all cores]",
+)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--seed", type=int, help="Seed of this volunteer's batches. [default: from its peer id]")
 @click.option("--rounds", type=int, metavar="N", help="Leave after N rounds. [default: stay]")
@@ -70,9 +76,10 @@ def command(
 
     peers = options.peers_from(peers_file, peer)
     config = PeerConfig(
-        state_dir=options.state_dir_from(state_dir, "peer"),
+        state_dir=state_dir or options.STATE_ROOT,
         block=block,
         peers=peers,
+        peers_file=peers_file or (None if peer else options.PEERS_FILE),
         run_id=run_id,
         manifest=manifest,
         data=data,
@@ -88,6 +95,8 @@ def command(
         quiet=quiet,
     )
     config.validate()
+    # Only now, because it makes the folder: a mistake leaves nothing behind.
+    config = replace(config, state_dir=options.state_dir_from(state_dir, "peer"))
 
     async def program(stop: asyncio.Event) -> int:
         from blockswarm.peer.peer import run_volunteer

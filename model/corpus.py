@@ -66,13 +66,14 @@ def open_corpus(spec: str, *, context: int) -> Corpus:
     CorpusError
         If the text is missing, unreadable, empty, too long or too short; names it and what is needed.
     """
+    return split(read_text(spec), spec, context=context)
+
+
+def read_text(spec: str) -> bytes:
+    """The whole text that ``spec`` names, as `open_corpus` takes it; raises `CorpusError`."""
     if spec == "docs":
-        text = _documentation()
-    elif spec.startswith("hf:"):
-        text = _hub_dataset(spec)
-    else:
-        text = _path(spec)
-    return split(text, spec, context=context)
+        return _documentation()
+    return _hub_dataset(spec) if spec.startswith("hf:") else _path(spec)
 
 
 def split(text: bytes, name: str, *, context: int) -> Corpus:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blockswarm.errors import BlockswarmError
+from blockswarm.dht.addresses import check_listen
+from blockswarm.errors import UsageError
+from blockswarm.naming import option
+
+DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
+
+MAX_SEED = 2**63 - 1
 
 
-class ConfigError(BlockswarmError):
+class ConfigError(UsageError):
     """An option has a value that cannot work; the message names the option."""
 
 
@@ -22,6 +29,8 @@ class PeerConfig:
     """Block to own; ``None`` lets placement choose (``--block auto``)."""
     peers: tuple[str, ...] = ()
     """Multiaddrs of peers to start from, each ending in ``/p2p/<peer id>``."""
+    peers_file: Path | None = None
+    """Where ``peers`` were read from, for the message when it names nobody."""
     run_id: str | None = None
     """Run to join; needed when the peers know several and no manifest is given."""
     manifest: Path | None = None
@@ -50,17 +59,22 @@ class PeerConfig:
     """No progress on the terminal."""
 
     def validate(self) -> None:
-        """Raise `ConfigError` for the first value that cannot work."""
+        """Raise a `UsageError` for the first value that cannot work, whatever the run and the machine."""
         if self.block is not None and self.block < 0:
-            raise ConfigError(f"--block {self.block}: blocks are numbered from 0")
+            raise ConfigError(f"{option('block')} {self.block}: blocks are numbered from 0")
         if self.threads is not None and not 1 <= self.threads <= 1024:
-            raise ConfigError(f"--threads {self.threads}: give a number from 1 to 1024")
+            raise ConfigError(f"{option('threads')} {self.threads}: give a number from 1 to 1024")
+        if not DEVICE.fullmatch(self.device):
+            raise ConfigError(f"{option('device')} {self.device}: give auto, cpu, cuda or cuda:N")
+        if self.seed is not None and not 0 <= self.seed <= MAX_SEED:
+            raise ConfigError(f"{option('seed')} {self.seed}: give a number from 0 to 2^63 - 1")
         if self.rounds is not None and self.rounds < 1:
-            raise ConfigError(f"--rounds {self.rounds}: give at least 1")
+            raise ConfigError(f"{option('rounds')} {self.rounds}: give at least 1")
         if self.bandwidth is not None and self.bandwidth <= 0:
-            raise ConfigError("--bandwidth must be above zero, for example 20mbit")
+            raise ConfigError(f"{option('bandwidth')}: must be above zero, for example 20mbit")
         if not self.listen:
-            raise ConfigError("--listen: give at least one address")
+            raise ConfigError(f"{option('listen')}: give at least one address")
+        check_listen(self.listen)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,11 @@ from blockswarm.dht.directory import Directory
 from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.known_peers import KnownPeers
+from blockswarm.dht.peers_file import names_nobody
 from blockswarm.errors import BlockswarmError
+from blockswarm.naming import option
 from blockswarm.peer import joining
-from blockswarm.peer.config import PeerConfig
+from blockswarm.peer.config import ConfigError, PeerConfig
 from blockswarm.peer.serving import serve_manifest
 from blockswarm.peer.view import SwarmView
 from blockswarm.swarm.manifest import Manifest
@@ -41,7 +43,7 @@ async def start_host(config: PeerConfig, identity: Identity, clock: SystemClock)
 
     Raises
     ------
-    JoinError
+    UsageError
         When nobody is known and the manifest is not here either.
     DhtError
         When the host cannot start: a taken port, a bad address, an identity that is running already.
@@ -50,9 +52,10 @@ async def start_host(config: PeerConfig, identity: Identity, clock: SystemClock)
     if not (
         config.peers or known.addrs() or config.manifest or joining.cached_manifest(config.state_dir, config.run_id)
     ):
-        raise joining.JoinError(
-            "there is nobody to ask for the manifest: name a peer with --peer or --peers-file, or give the --manifest"
-        )
+        if config.peers_file is not None:
+            raise names_nobody(config.peers_file)
+        peers, manifest = option("peers", flag="--peer"), option("manifest")
+        raise ConfigError(f"there is nobody to ask for the manifest: name a peer with {peers}, or give {manifest}")
     return await Host.start(
         identity,
         listen=list(config.listen),
@@ -75,8 +78,8 @@ async def daemon_died(host: Host) -> NoReturn:
     raise BlockswarmError(f"the p2p host ended: {reason}")
 
 
-async def connect(host: Host, config: PeerConfig, clock: SystemClock, emit: Emit) -> Connection:
-    """Meet others, find the manifest, compare clocks, and become a member of the run on ``host``.
+async def connect(host: Host, config: PeerConfig, given: Manifest | None, clock: SystemClock, emit: Emit) -> Connection:
+    """Meet others, find the manifest unless it is ``given``, compare clocks, and join the run on ``host``.
 
     Raises
     ------
@@ -84,7 +87,8 @@ async def connect(host: Host, config: PeerConfig, clock: SystemClock, emit: Emit
         For a manifest, a clock or a block number that cannot work.
     """
     await _meet_someone(host, emit)
-    manifest = await _find_manifest(host, config, emit)
+    manifest = given or await _find_manifest(host, config, emit)
+    joining.cache_manifest(config.state_dir, manifest)
     joining.check_block(config.block, manifest)
     joining.check_memory(manifest)
     await joining.check_clock(host, clock, manifest.rounds.tolerance)
@@ -105,15 +109,8 @@ async def _meet_someone(host: Host, emit: Emit) -> None:
 
 
 async def _find_manifest(host: Host, config: PeerConfig, emit: Emit) -> Manifest:
-    if config.manifest is not None:
-        manifest = Manifest.load(config.manifest)
-        if config.run_id not in (None, manifest.run_id):
-            raise joining.JoinError(f"{config.manifest} is of {manifest.run_id}, not of --run {config.run_id}")
-    else:
-        cached = None if host.connected_peers() else joining.cached_manifest(config.state_dir, config.run_id)
-        manifest = cached or await joining.find_manifest(host, config.run_id, tell=lambda text: emit(_info(text)))
-    joining.cache_manifest(config.state_dir, manifest)
-    return manifest
+    cached = None if host.connected_peers() else joining.cached_manifest(config.state_dir, config.run_id)
+    return cached or await joining.find_manifest(host, config.run_id, tell=lambda text: emit(_info(text)))
 
 
 def _info(message: str) -> dict[str, Any]:

@@ -105,10 +105,10 @@ class DemoResult:
     bytes_received: int
     text: str
     """Generated pieces, prompts included, one after another."""
-    holders: list[int]
     prompts: list[str]
     pieces: list[str]
     """What was generated after each of the prompts."""
+    holders: list[int]
     """Holders of every block at the end, counted by the client: those who answered it."""
     killed: list[str]
     """Processes that did not leave by themselves."""
@@ -126,11 +126,11 @@ class Display(Protocol):
         """The volunteers have new events, or time has passed."""
         ...
 
-    def close(self) -> None:
     def progress(self, done: float, total: float) -> None:
         """How many of the seconds of training are over."""
         ...
 
+    def close(self) -> None:
         """Nothing more comes."""
         ...
 
@@ -234,9 +234,9 @@ class _Demo:
             bytes_sent=sent,
             bytes_received=received,
             text="\n".join(prompt + piece for prompt, piece in zip(PROMPTS, after["pieces"], strict=True)),
-            holders=after["holders"],
             prompts=list(PROMPTS),
             pieces=list(after["pieces"]),
+            holders=after["holders"],
             killed=killed,
             leftover_processes=leftover,
         )
@@ -249,15 +249,15 @@ class _Demo:
 
     def _watch(self, until: float, beside: Future[Any]) -> None:
         """Show progress until then. A volunteer that ends is told about; what fails beside ends the demo."""
-        while time.time() < until:
         began = time.time()
-            self._look()
+        while time.time() < until:
             self._display.progress(time.time() - began, until - began)
+            self._look()
             if beside.done():
                 beside.result()
             time.sleep(WATCH_SECONDS)
-
         self._display.progress(until - began, until - began)
+
     def _look(self) -> None:
         volunteers = self._swarm.volunteers()
         for node in volunteers:

@@ -14,9 +14,10 @@ from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.records import BlockRecord
 from blockswarm.errors import BlockswarmError
-from blockswarm.model.corpus import Corpus, open_corpus
+from blockswarm.model.corpus import Corpus
 from blockswarm.peer import joining
 from blockswarm.peer.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
+from blockswarm.peer.checks import Inputs, read_inputs
 from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, connect, daemon_died, start_host
 from blockswarm.peer.console import Console, log_to, open_console
@@ -60,9 +61,9 @@ async def run_volunteer(config: PeerConfig, stop: asyncio.Event) -> int:
             code = await peer.run(stop)
         finally:
             await peer.close()
-
         console.emit({"event": "left", "state_dir": str(config.state_dir)})
         return code
+
 
 class Peer:
     """A volunteer's parts in the order they come to life: host, connection, post.
@@ -107,15 +108,15 @@ class Peer:
         return 0
 
     async def _live(self) -> None:
+        inputs = await asyncio.to_thread(read_inputs, self.config)
         self.host = await start_host(self.config, self.identity, self.clock)
         self.host.describe = self._describe
-        await first_of(self._volunteer(self.host), daemon_died(self.host))
+        await first_of(self._volunteer(self.host, inputs), daemon_died(self.host))
 
-    async def _volunteer(self, host: Host) -> None:
+    async def _volunteer(self, host: Host, inputs: Inputs) -> None:
         """Enter the swarm and work in it."""
-        connection = await connect(host, self.config, self.clock, self.console.emit)
-        model, data = connection.manifest.model, connection.manifest.data
-        corpus = await asyncio.to_thread(open_corpus, self.config.data or data.name, context=model.context)
+        connection = await connect(host, self.config, inputs.manifest, self.clock, self.console.emit)
+        corpus = await asyncio.to_thread(inputs.corpus, connection.manifest)
         self.connection = connection
         self.announcer = Announcer(connection.directory, self._record, self.clock)
         resumed = await self._resume(connection)

@@ -57,7 +57,16 @@ def test_init_writes_a_manifest_that_loads(capsys: pytest.CaptureFixture[str]) -
     assert front.run(["init", "--size", "tiny", "--name", "hello", "--round-seconds", "15", "--seed", "3"]) == 0
     manifest = Manifest.load("swarm.toml")
     assert (manifest.name, manifest.rounds.seconds, manifest.seed) == ("hello", 15.0, 3)
-    assert f"wrote swarm.toml: run {manifest.run_id}" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines() == [
+        f"wrote swarm.toml: run {manifest.run_id}",
+        "next: blockswarm bootstrap --peers-file bootstrap_peers.txt",
+    ]
+
+
+def test_the_next_step_after_init_names_the_manifest_that_was_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert front.run(["init", "--output", "our swarm.toml"]) == 0
+    command = capsys.readouterr().out.splitlines()[-1].removeprefix("next: ")
+    assert command == "blockswarm bootstrap --manifest 'our swarm.toml' --peers-file bootstrap_peers.txt"
 
 
 @pytest.mark.parametrize("size", ["tiny", "small", "base"])
@@ -84,7 +93,7 @@ def test_init_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     "arguments", [["--size", "huge"], ["--recipe", "cake"], ["--round-seconds", "0.1"], ["--compression", "zip"]]
 )
 def test_init_names_what_cannot_work(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert front.run(["init", *arguments]) == 1
+    assert front.run(["init", *arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1
     assert not Path("swarm.toml").exists()
@@ -142,7 +151,7 @@ def test_bootstrap_refuses_to_serve_another_swarm_than_asked_for(size: str, give
 
 
 def test_bootstrap_without_a_manifest_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    assert front.run(["bootstrap"]) == 1
+    assert front.run(["bootstrap"]) == 2
     assert "swarm.toml: cannot read the manifest" in capsys.readouterr().err
 
 
@@ -170,6 +179,7 @@ def test_join_passes_every_option_on(started: list[Any]) -> None:
         "state_dir": Path("state"),
         "block": 2,
         "peers": (ADDRESS,),
+        "peers_file": None,
         "run_id": "demo-1",
         "manifest": Path("m.toml"),
         "data": "texts",
@@ -187,15 +197,47 @@ def test_join_passes_every_option_on(started: list[Any]) -> None:
 
 
 def test_join_without_a_peers_file_says_where_it_looked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert front.run(["join"]) == 1
+    assert front.run(["join"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and "bootstrap_peers.txt" in error and error.count("\n") == 1
     assert not Path(".blockswarm").exists()
 
 
 def test_a_malformed_peer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert front.run(["join", "--peer", "127.0.0.1:4001"]) == 1
-    assert "127.0.0.1:4001" in capsys.readouterr().err
+    assert front.run(["join", "--peer", "127.0.0.1:4001"]) == 2
+    assert capsys.readouterr().err.startswith("error: --peer bad multiaddr '127.0.0.1:4001'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--device gpu", "--device gpu: give auto, cpu, cuda or cuda:N"),
+        ("--threads 0", "--threads 0"),
+        ("--seed -1", "--seed -1"),
+        ("--rounds 0", "--rounds 0"),
+        ("--bandwidth 0mbit", "--bandwidth"),
+        ("--block -1", "--block -1"),
+        ("--listen localhost:4001", "--listen bad multiaddr"),
+    ],
+)
+def test_join_checks_its_options_before_it_makes_or_asks_anything(
+    arguments: str, words: str, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert front.run(["join", "--peer", ADDRESS, *arguments.split()]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and words in error and error.count("\n") == 1
+    assert started == []
+    assert not Path(".blockswarm").exists()
+
+
+@pytest.mark.parametrize("command", ["status", "evaluate"])
+def test_a_peers_file_without_a_peer_is_named_with_what_to_do(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bootstrap_peers.txt").write_text("# nobody yet\n")
+    assert front.run([command]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: peers file bootstrap_peers.txt names no peer yet: ")
+    assert "`blockswarm bootstrap --init tiny --peers-file bootstrap_peers.txt`" in error
+    assert "--peer MULTIADDR" in error
 
 
 @pytest.mark.parametrize(
@@ -213,9 +255,9 @@ def test_bandwidths_that_are_none(text: str) -> None:
 
 
 def test_a_demo_that_cannot_work_says_so_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert front.run(["demo", "--peers", "2", "--blocks", "3"]) == 1
+    assert front.run(["demo", "--peers", "2", "--blocks", "3"]) == 2
     assert capsys.readouterr().err == "error: --peers 2: give 3 (one for each block) to 64\n"
-    assert front.run(["demo", "--data", "missing.txt"]) == 1
+    assert front.run(["demo", "--data", "missing.txt"]) == 2
     assert "missing.txt: no such file or folder" in capsys.readouterr().err
 
 

@@ -40,9 +40,9 @@ class Ended:
         self.left = left
         self.files = files
 
-    def refusal(self) -> str:
-        """The one line of a refusal; asserts that it is one, and that nothing stays behind."""
-        assert self.code == 1, (self.code, self.out, self.err)
+    def refusal(self, code: int = 1) -> str:
+        """The one line of a refusal with this exit code; asserts that it is one, and that nothing stays behind."""
+        assert self.code == code, (self.code, self.out, self.err)
         lines = self.err.splitlines()
         assert len(lines) == 1, self.err
         assert lines[0].startswith("error: "), self.err

@@ -32,6 +32,9 @@ ODD = str(Path(__file__).with_name("odd_machine.py"))
 
 Prepare = Callable[[Path, LocalSwarm], object]
 
+USAGE, FAILED = 2, 1
+"""Exit codes: the command line, or an input file that it names, is wrong; or anything else is."""
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -48,6 +51,7 @@ class Refusal:
     """Files in its folder, besides those that ``JOIN`` names."""
     prepare: Prepare = lambda folder, swarm: None
     program: tuple[str, ...] = PROGRAM
+    code: int = USAGE
 
 
 def key(data: bytes, mode: int) -> Prepare:
@@ -88,6 +92,7 @@ REFUSALS = {
         (*JOIN, "--manifest", "changed.toml", "--block", "0"),
         ("genesis of block 0", "the manifest was edited"),
         {"changed.toml": MANIFEST.replace("seed = 0", "seed = 1")},
+        code=FAILED,
     ),
     "no manifest": Refusal(("bootstrap",), ("swarm.toml", "cannot read the manifest", "blockswarm init")),
     "another run than the manifest's": Refusal((*JOIN, "--run", "other-123456789abc"), ("--run", "other-123456789abc")),
@@ -103,7 +108,8 @@ REFUSALS = {
     ),
     "no peers file": Refusal(("join",), ("bootstrap_peers.txt", "does not exist")),
     "nobody to ask for a manifest": Refusal(
-        ("join", "--peers-file", "nobody.txt", "--listen", "/ip4/127.0.0.1/tcp/0"), ("--peer", "--manifest")
+        ("join", "--peers-file", "nobody.txt", "--listen", "/ip4/127.0.0.1/tcp/0"),
+        ("nobody.txt names no peer", "blockswarm bootstrap", "--peer"),
     ),
     "data that is not there": Refusal((*JOIN, "--data", "missing.txt"), ("missing.txt", "no such file", "--data")),
     "data shorter than one sequence": Refusal(
@@ -112,10 +118,10 @@ REFUSALS = {
     "port 0 announced": Refusal((*JOIN, "--announce", "/ip4/192.0.2.1/tcp/0"), ("--announce", "port 0")),
     "no such port to listen on": Refusal((*JOIN, "--listen", "/ip4/127.0.0.1/tcp/70000"), ("--listen", "70000")),
     "a state folder below a file": Refusal(
-        (*JOIN, "--state-dir", "file/state"), ("file/state", "cannot write", "--state-dir"), {"file": ""}
+        (*JOIN, "--state-dir", "file/state"), ("file/state", "cannot write", "--state-dir"), {"file": ""}, code=FAILED
     ),
     "a state folder nobody can make": Refusal(
-        (*JOIN, "--state-dir", "/proc/blockswarm"), ("/proc/blockswarm", "cannot write", "--state-dir")
+        (*JOIN, "--state-dir", "/proc/blockswarm"), ("/proc/blockswarm", "cannot write", "--state-dir"), code=FAILED
     ),
     "a block beyond the model": Refusal((*JOIN, "--block", "2"), ("--block 2", "blocks 0 to 1")),
     "a negative block": Refusal((*JOIN, "--block=-1"), ("--block -1", "from 0")),
@@ -123,49 +129,68 @@ REFUSALS = {
         (*JOIN, "--identity", "my.key"),
         ("my.key", "open to others", "0644", "chmod 600"),
         prepare=key(Identity.ephemeral().to_bytes(), 0o644),
+        code=FAILED,
     ),
     "an identity file of something else": Refusal(
-        (*JOIN, "--identity", "my.key"), ("my.key", "not a libp2p private key"), prepare=key(b"\x7fELF" * 17, 0o600)
+        (*JOIN, "--identity", "my.key"),
+        ("my.key", "not a libp2p private key"),
+        prepare=key(b"\x7fELF" * 17, 0o600),
+        code=FAILED,
     ),
     "a truncated identity file": Refusal(
         (*JOIN, "--identity", "my.key"),
         ("my.key", "damaged", "40 bytes instead of 68"),
         prepare=key(Identity.ephemeral().to_bytes()[:40], 0o600),
+        code=FAILED,
     ),
     "an event log that cannot be written": Refusal(
-        (*JOIN, "--json-log", "no/log"), ("--json-log no/log", "cannot write")
+        (*JOIN, "--json-log", "no/log"), ("--json-log no/log", "cannot write"), code=FAILED
     ),
     "a model that does not fit into memory": Refusal(
-        (*JOIN, "--block", "0"), ("one block of refusals-", "MB", "of memory are free"), program=(ODD, "little-memory")
+        (*JOIN, "--block", "0"),
+        ("one block of refusals-", "MB", "of memory are free"),
+        program=(ODD, "little-memory"),
+        code=FAILED,
     ),
     "a swarm nobody answers for": Refusal(
         ("status", "--peer", "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"),
         ("127.0.0.1:1: connection refused",),
+        code=FAILED,
     ),
     "a port that is taken": Refusal(
-        (*JOIN, "--listen", "{address}"), ("--listen {address}", "port {port} is already in use")
+        (*JOIN, "--listen", "{address}"), ("--listen {address}", "port {port} is already in use"), code=FAILED
     ),
     "a port that is taken, for a bootstrap node": Refusal(
         ("bootstrap", "--manifest", "swarm.toml", "--listen", "{address}"),
         ("--listen {address}", "port {port} is already in use"),
+        code=FAILED,
     ),
     "a run the peers do not know": Refusal(
-        (*MEET, "--run", "other-123456789abc"), ("--run other-123456789abc", "know only", "small-")
+        (*MEET, "--run", "other-123456789abc"), ("--run other-123456789abc", "know only", "small-"), code=FAILED
     ),
     "a client of a run the peers do not know": Refusal(
-        ("status", "--peers-file", "{peers}", "--run", "other-123456789abc"), ("other-123456789abc", "small-")
+        ("status", "--peers-file", "{peers}", "--run", "other-123456789abc"),
+        ("other-123456789abc", "small-"),
+        code=FAILED,
     ),
     "a clock that is minutes ahead": Refusal(
-        MEET, ("this machine's clock is", "s ahead of the swarm's", "NTP"), program=(ODD, "fast-clock")
+        MEET, ("this machine's clock is", "s ahead of the swarm's", "NTP"), program=(ODD, "fast-clock"), code=FAILED
     ),
     "an identity that runs already": Refusal(
-        (*MEET, "--identity", "{volunteer}/identity.key"), ("already running on this machine", "identity.key is in use")
+        (*MEET, "--identity", "{volunteer}/identity.key"),
+        ("already running on this machine", "identity.key is in use"),
+        code=FAILED,
     ),
     "an identity that runs already elsewhere": Refusal(
-        (*MEET, "--identity", "my.key"), ("already running elsewhere",), prepare=copy_of_the_volunteers_identity
+        (*MEET, "--identity", "my.key"),
+        ("already running elsewhere",),
+        prepare=copy_of_the_volunteers_identity,
+        code=FAILED,
     ),
     "a state folder that another peer uses": Refusal(
-        (*MEET, "--state-dir", "{volunteer}"), ("another running peer uses this state folder", "--state-dir")
+        (*MEET, "--state-dir", "{volunteer}"),
+        ("another running peer uses this state folder", "--state-dir"),
+        code=FAILED,
     ),
     "a client that measures on a missing file": Refusal(
         ("evaluate", "--peers-file", "{peers}", "--data", "missing.txt"), ("missing.txt", "no such file")
@@ -231,7 +256,7 @@ def outcomes(
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refused_in_one_line(name: str, outcomes: Outcomes) -> None:
     outcome = outcomes[name].result()
-    line = outcome.ended.refusal()
+    line = outcome.ended.refusal(REFUSALS[name].code)
     for words in outcome.says:
         assert words in line
     assert {path: path.read_bytes() for path in outcome.before} == outcome.before

@@ -1,0 +1,59 @@
+"""What can be found out about a volunteer's options before anybody is contacted: mistakes are told at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blockswarm.model.corpus import Corpus, read_text, split
+from blockswarm.naming import option
+from blockswarm.peer.config import ConfigError, PeerConfig
+from blockswarm.peer.joining import check_block, check_memory
+from blockswarm.swarm.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the options name, read."""
+
+    manifest: Manifest | None
+    """The manifest of the ``manifest`` option; else it comes from the swarm."""
+    spec: str | None
+    """Name of the text, if it is known already."""
+    text: bytes | None
+    """The whole text, if its name is known already."""
+
+    def corpus(self, manifest: Manifest) -> Corpus:
+        """The text to train on, split; it is read now if only the swarm's manifest names it. Raises `CorpusError`."""
+        spec = self.spec or manifest.data.name
+        return split(read_text(spec) if self.text is None else self.text, spec, context=manifest.model.context)
+
+
+def read_inputs(config: PeerConfig) -> Inputs:
+    """Read the files that the options name and see whether this machine and these files can do what is asked for.
+
+    A device by name costs the import of torch, a large text the time to read it: call it off the event loop.
+
+    Raises
+    ------
+    UsageError
+        Naming the option: a device that is not there, a manifest or a text that cannot be used, or that contradict
+        other options.
+    JoinError
+        When a block of the manifest does not fit into free memory.
+    """
+    if config.device not in ("auto", "cpu"):
+        from blockswarm.model.learner import pick_device  # torch: seconds
+
+        pick_device(config.device)
+    manifest = None if config.manifest is None else Manifest.load(config.manifest)
+    if manifest is not None:
+        if config.run_id not in (None, manifest.run_id):
+            run = option("run_id", flag="--run")
+            raise ConfigError(f"{config.manifest} is of {manifest.run_id}, not of {run} {config.run_id}")
+        check_block(config.block, manifest)
+        check_memory(manifest)
+    spec = config.data or (manifest.data.name if manifest is not None else None)
+    inputs = Inputs(manifest, spec, None if spec is None else read_text(spec))
+    if manifest is not None:
+        inputs.corpus(manifest)  # whether the text is long enough
+    return inputs
