@@ -16,11 +16,15 @@ from blockswarm.dht.peers_file import add_to_peers_file
 from blockswarm.peer.config import BootstrapConfig
 from blockswarm.peer.connection import daemon_died
 from blockswarm.peer.console import Console, log_to, open_console
+from blockswarm.peer.footprint import release_startup_pages
 from blockswarm.peer.run_announcer import keep_run_announced
 from blockswarm.peer.serving import serve_manifest
 from blockswarm.peer.state_dir import claim_state_dir
 from blockswarm.peer.tasks import Supervisor, first_of
 from blockswarm.swarm.manifest import Manifest
+
+SETTLING_SECONDS = 3.0
+"""Time until the first announcement is made; whatever is imported or bound when first used is in use by then."""
 
 
 async def run_bootstrap(config: BootstrapConfig, stop: asyncio.Event) -> int:
@@ -70,7 +74,14 @@ async def _live(
     parts.push_async_callback(supervisor.stop)
     directory = Directory(host, manifest.run_id, clock)
     supervisor.forever("announcing the run", lambda: keep_run_announced(directory, host, manifest, clock, always=True))
+    supervisor.once("giving back memory", _give_back_memory())
     await daemon_died(host)
+
+
+async def _give_back_memory() -> None:
+    """Once this node has settled it needs little of what hivemind imported, torch above all."""
+    await asyncio.sleep(SETTLING_SECONDS)
+    release_startup_pages()
 
 
 def _worth_writing(addresses: list[str]) -> list[str]:

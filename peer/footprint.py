@@ -2,8 +2,8 @@
 
 Importing torch maps over a hundred megabytes of its libraries that training never touches again. They are clean file
 pages: the kernel can take them back at any time, but until it needs to, they count as this process's resident memory,
-in ``top`` and in a container's accounts. So they are unmapped once, after the first training step; what is still used
-is mapped again at its next use, from the page cache.
+in ``top`` and in a container's accounts. So they are unmapped once: after a volunteer's first training step, and when a
+bootstrap node has settled. What is still used is mapped again at its next use, from the page cache.
 """
 
 from __future__ import annotations
