@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from blockswarm.cli.options import PathType, json_output
-from blockswarm.cli.output import print_json
+from blockswarm.cli.output import for_terminal, print_json
 
 
 @click.command()
@@ -49,4 +49,5 @@ def command(as_json: bool, keep_dir: Path | None, **options: Any) -> None:
     if as_json:
         print_json(vars(result))
     else:
-        click.echo("\n" + summary(result))
+        shown = for_terminal if sys.stdout.isatty() else str
+        click.echo("\n" + shown(summary(result)))
