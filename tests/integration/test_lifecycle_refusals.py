@@ -115,6 +115,18 @@ REFUSALS = {
     "data shorter than one sequence": Refusal(
         (*JOIN, "--data", "short.txt"), ("short.txt", "20 bytes", "context of 32"), {"short.txt": "x" * 20}
     ),
+    "data that is not there, before anybody is asked for a manifest": Refusal(
+        ("join", "--peers-file", "stranger.txt", "--data", "missing.txt"),
+        ("missing.txt", "no such file"),
+        {"stranger.txt": BAD_PEERS.splitlines()[1]},
+    ),
+    "a device that is not there": Refusal(
+        (*MEET, "--device", "cuda:7"), ("--device 'cuda:7' cannot be used", "try --device cpu")
+    ),
+    "an unknown option": Refusal(("join", "--nonsense"), ("no such option", "see `blockswarm join --help`")),
+    "a client with a peers file that names nobody": Refusal(
+        ("status", "--peers-file", "nobody.txt"), ("nobody.txt names no peer yet", "blockswarm bootstrap", "--peer")
+    ),
     "port 0 announced": Refusal((*JOIN, "--announce", "/ip4/192.0.2.1/tcp/0"), ("--announce", "port 0")),
     "no such port to listen on": Refusal((*JOIN, "--listen", "/ip4/127.0.0.1/tcp/70000"), ("--listen", "70000")),
     "a state folder below a file": Refusal(
