@@ -62,7 +62,7 @@ def test_a_stopped_process_is_ended_too(tmp_path: Path) -> None:
 def test_waiting_names_what_a_process_said_before_it_ended(tmp_path: Path) -> None:
     with LocalSwarm(folder=tmp_path) as swarm:
         swarm.manifest_file.write_text("nonsense")
-        with pytest.raises(LocalError, match=r"bootstrap-1 ended \(exit code 1\) before 'ready': error: .*swarm\.toml"):
+        with pytest.raises(LocalError, match=r"bootstrap-1 ended \(exit code 2\) before 'ready': error: .*swarm\.toml"):
             swarm.start_bootstrap()
 
 
