@@ -30,8 +30,7 @@ logger = logging.getLogger(__name__)
 
 DIAL_SECONDS = 5.0
 MAX_ADDRS = 8
-STOP_SECONDS = 0.5
-"""For each part that is asked to end by itself."""
+STOP_SECONDS = 0.5  # for each part that is asked to end by itself
 
 
 class Host:
@@ -127,10 +126,8 @@ class Host:
 
         Raises
         ------
-        AddressError
-            A bad address (naming ``listen`` or ``announce``).
-        PortError
-            A port that is taken.
+        AddressError, PortError
+            A bad address (naming ``listen`` or ``announce``); a port that is taken.
         IdentityError
             The identity is running already, here or elsewhere.
         HostError

@@ -355,7 +355,7 @@ def test_the_first_round_starts_at_a_whole_second() -> None:
 def test_unknown_names_are_told_with_the_known_ones() -> None:
     with pytest.raises(ManifestError, match="no model size named 'huge'; there are base, small, tiny"):
         make(size="huge")
-    with pytest.raises(ManifestError, match=r"averaging\.compression: must be one of none, fp16"):
+    with pytest.raises(ManifestError, match=r"compression 'zip': must be one of none, fp16"):
         make(compression="zip")
     with pytest.raises(ManifestError, match="no recipe named 'cake'; there are default, paper"):
         make(recipe="cake")
