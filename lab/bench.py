@@ -21,6 +21,7 @@ from blockswarm.lab.plan import Plan
 from blockswarm.lab.store import Score, Store
 from blockswarm.lab.text import LabText, open_text
 from blockswarm.lab.training import Trained
+from blockswarm.naming import option
 
 if TYPE_CHECKING:
     from blockswarm.lab.measuring import Stack
@@ -148,7 +149,9 @@ class Bench:
         """
         trained = self.store.load_training(plan.key(self.text.corpus.digest))
         if trained is None:
-            raise LabError(f"a training is missing from {self.store.folder}; run the experiment again with --resume")
+            raise LabError(
+                f"a training is missing from {self.store.folder}; run it again with {option('resume', True)}"
+            )
         return trained
 
     def _missing(self, wants: Sequence[Want]) -> dict[str, Want]:

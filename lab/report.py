@@ -6,7 +6,7 @@ from pathlib import Path
 
 from blockswarm.files import write_atomically
 from blockswarm.lab.bench import CACHE
-from blockswarm.lab.errors import LabError
+from blockswarm.lab.errors import LabError, LabUsageError
 from blockswarm.lab.experiment import Experiment
 from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.figures import draw
@@ -57,7 +57,7 @@ def assemble(folder: Path, target: Path) -> list[str]:
     found = sorted(folder.rglob("*.json"), key=lambda path: (path.parent != folder, path.parent.name, _order(path)))
     found = [path for path in found if path.stem in EXPERIMENTS and CACHE not in path.parts]
     if not found:
-        raise LabError(f"{folder}: holds no figures; run blockswarm experiment NAME --output {folder} first")
+        raise LabUsageError(f"{folder}: holds no figures; run blockswarm experiment NAME --output {folder} first")
     preface = folder / "preface.md"
     try:
         parts = [preface.read_text().rstrip() + "\n"] if preface.exists() else ["# Results\n"]
@@ -68,7 +68,7 @@ def assemble(folder: Path, target: Path) -> list[str]:
             parts.append(page(EXPERIMENTS[path.stem], figures, link))
         write_atomically(target, "\n".join(parts).encode())
     except ValueError as error:
-        raise LabError(f"{target}: must stand above {folder}, which it links to") from error
+        raise LabUsageError(f"{target}: must stand above {folder}, which it links to") from error
     except OSError as error:
         raise LabError(f"{target}: cannot be written: {error.strerror or error}") from error
     return [path.relative_to(folder).with_suffix("").as_posix() for path in found]

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from blockswarm.files import write_atomically
-from blockswarm.lab.errors import LabError
+from blockswarm.lab.errors import LabError, LabUsageError
+from blockswarm.naming import option
 
 FORMAT = "blockswarm-experiment-1"
 REFERENCE = "end_to_end_full"
@@ -143,7 +144,9 @@ def load(path: Path) -> Figures:
     try:
         content = json.loads(path.read_text())
         if content.get("format") != FORMAT:
-            raise LabError(f"{path}: is not an experiment's figures of this version; give another --output")
+            raise LabUsageError(
+                f"{path}: is not an experiment's figures of this version; give another {option('output')}"
+            )
         rows = [Row(**{"ci95": None, **row}) for row in content["rows"]]
         if not all(math.isfinite(row.nats_per_byte) for row in rows):
             raise ValueError("a figure is not finite")
@@ -157,7 +160,9 @@ def load(path: Path) -> Figures:
     except OSError as error:
         raise LabError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LabError(f"{path}: damaged or half-written ({error}); remove it or give another --output") from error
+        raise LabUsageError(
+            f"{path}: damaged or half-written ({error}); remove it or give another {option('output')}"
+        ) from error
 
 
 def _csv(rows: list[Row]) -> str:

@@ -9,13 +9,14 @@ from typing import Any
 
 from blockswarm.lab.bench import CACHE, Bench, Source, Step, Want
 from blockswarm.lab.checkpoint import fits, save_stack
-from blockswarm.lab.errors import LabError
+from blockswarm.lab.errors import LabUsageError
 from blockswarm.lab.experiment import Entry, Experiment, Setting
 from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.results import Figures, Row, load, machine, save
 from blockswarm.lab.store import Store
 from blockswarm.model.config import RECIPES, SIZES
+from blockswarm.naming import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ def find(name: str) -> Experiment:
         If there is none; lists them.
     """
     if name not in EXPERIMENTS:
-        raise LabError(f"no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+        raise LabUsageError(f"no experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]
 
 
@@ -115,12 +116,12 @@ def _save_model(asked: Run, bench: Bench, plans: Sequence[Plan]) -> None:
         if fits(plan) and plan.model.blocks > 1:
             save_stack(asked.save, f"experiment-{asked.name}"[:32], plan, bench.training(plan), data=bench.text.name)
             return
-    raise LabError(f"{asked.name} trains no stack of blocks that could be saved")
+    raise LabUsageError(f"{asked.name} trains no stack of blocks that could be saved")
 
 
 def _setting(asked: Run, experiment: Experiment) -> Setting:
     if asked.size not in SIZES:
-        raise LabError(f"no size {asked.size!r}; there are {', '.join(SIZES)}")
+        raise LabUsageError(f"no size {asked.size!r}; there are {', '.join(SIZES)}")
     return Setting(
         model=SIZES[asked.size],
         recipe=RECIPES["default"],
@@ -134,11 +135,16 @@ def _check_output(asked: Run, settings: dict[str, object]) -> None:
     if not path.exists():
         return
     if not asked.resume:
-        raise LabError(f"{path}: is there already; --resume makes what is missing, --output FOLDER starts elsewhere")
+        raise LabUsageError(
+            f"{path}: is there already; {option('resume', True)} makes what is missing, another {option('output')} "
+            "starts elsewhere"
+        )
     kept = load(path).settings
     differing = [key for key, value in settings.items() if key not in ("seeds",) and kept.get(key) != value]
     if differing:
-        raise LabError(f"{path}: holds figures of other settings ({', '.join(differing)}); give another --output")
+        raise LabUsageError(
+            f"{path}: holds figures of other settings ({', '.join(differing)}); give another {option('output')}"
+        )
 
 
 def _parts(bench: Bench, experiment: Experiment) -> list[str]:

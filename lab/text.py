@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from blockswarm.lab.errors import LabError
+from blockswarm.lab.errors import LabUsageError
 from blockswarm.model.corpus import Corpus, open_corpus
 
 Bytes = NDArray[np.uint8]
@@ -62,15 +62,15 @@ def open_text(spec: str, *, context: int) -> LabText:
         corpus = open_corpus(spec, context=context)
         return LabText(corpus, corpus.heldout, has_test=False)
     if len(there) < len(PARTS):
-        raise LabError(f"{spec}: has {', '.join(there)} but not all of {', '.join(PARTS)}; add the missing file")
+        raise LabUsageError(f"{spec}: has {', '.join(there)} but not all of {', '.join(PARTS)}; add the missing file")
     parts = []
     for name in PARTS:
         try:
             parts.append(np.frombuffer((folder / name).read_bytes(), dtype=np.uint8))
         except OSError as error:
-            raise LabError(f"{folder / name}: cannot be read: {error.strerror}") from error
+            raise LabUsageError(f"{folder / name}: cannot be read: {error.strerror}") from error
         if len(parts[-1]) < context + 2:
-            raise LabError(f"{folder / name}: holds {len(parts[-1])} bytes, needs at least {context + 2}")
+            raise LabUsageError(f"{folder / name}: holds {len(parts[-1])} bytes, needs at least {context + 2}")
     train, valid, test = parts
     digest = hashlib.sha256(b"".join(hashlib.sha256(part.data).digest() for part in parts)).digest()
     return LabText(Corpus(train, valid, spec, digest), test, has_test=True)

@@ -1,4 +1,4 @@
-"""What a state must come with to be believed, and which of several is taken (PROTOCOL §8 and §10)."""
+"""What a state must come with to be believed, and which of several is taken (docs/protocol.md §8 and §10)."""
 
 from __future__ import annotations
 

@@ -33,6 +33,10 @@ class ModelFolderError(SwarmError):
     """A model folder that cannot be read or written; names the file and the reason."""
 
 
+class GivenFolderError(ModelFolderError, UsageError):
+    """It is the folder that was named which cannot be used: missing, damaged, or holding something else."""
+
+
 class MessageError(SwarmError):
     """A message body that breaks its contract.
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from blockswarm.model.mixing import Readout
 from blockswarm.model.scoring import STRETCH, TextScore, score_of
-from blockswarm.swarm.errors import ClientError, NoHolderError, UntrustedAnswerError
+from blockswarm.naming import option
+from blockswarm.swarm.errors import ArgumentError, ClientError, NoHolderError, UntrustedAnswerError
 from blockswarm.swarm.options import PinChoice, Progress, ReadingOptions
 from blockswarm.swarm.score import Score, Spans
 
@@ -119,20 +120,20 @@ def take_sample(spec: str, *, context: int, max_bytes: int = 0, whole: bool = Fa
 
     Raises
     ------
-    ClientError
+    ArgumentError
         When the file cannot be read, holds nothing to predict, or ``max_bytes`` is negative.
     CorpusError
         As `open_corpus` raises it.
     """
     if max_bytes < 0:
-        raise ClientError(f"at most {max_bytes} bytes: give a positive number, or 0 for all")
+        raise ArgumentError(f"{option('max_bytes')} {max_bytes}: must be a whole number, 0 (for all) or more")
     if whole:
         try:
             text = Path(spec).read_bytes()
         except OSError as error:
-            raise ClientError(f"{spec}: cannot be read: {error.strerror}; all of a text needs a file") from error
+            raise ArgumentError(f"{spec}: cannot be read: {error.strerror}; all of a text needs a file") from error
         if len(text) < 2:
-            raise ClientError(f"{spec}: holds {len(text)} bytes: nothing to predict, give at least 2")
+            raise ArgumentError(f"{spec}: holds {len(text)} bytes: nothing to predict, give at least 2")
     else:
         from blockswarm.model.corpus import open_corpus
 

@@ -8,6 +8,7 @@ from typing import Any
 import trio
 
 from blockswarm.model.layout import digest_of_chunks
+from blockswarm.naming import option
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import DeadlineError
 from blockswarm.swarm.fetching import LostStateError, Offered, fetch, find
@@ -65,7 +66,7 @@ class Export:
             missing = ", ".join(subject_name(subject) for subject in sorted(self._waiting)) or "holders"
             raise DeadlineError(
                 f"{seconds:g} s were not enough: {self._done / 1e6:.1f} of {self._total / 1e6:.1f} MB fetched, waiting "
-                f"for {missing}; allow more with --timeout"
+                f"for {missing}; allow more with {option('timeout')}"
             )
 
     async def _work(self) -> None:

@@ -1,8 +1,8 @@
 """Getting certified states out of a swarm, through the client's own link: verified, from several holders, in trio.
 
-As volunteers do among themselves (PROTOCOL §8): holders are asked for the head of a subject, the heaviest believable
-one is taken, and its chunks are pulled from everyone who has it. The chunk digests are bound to the state's before the
-first byte comes, so a wrong chunk costs its sender, never the state.
+As volunteers do among themselves (docs/protocol.md §8): holders are asked for the head of a subject, the heaviest
+believable one is taken, and its chunks are pulled from everyone who has it. The chunk digests are bound to the state's
+before the first byte comes, so a wrong chunk costs its sender, never the state.
 """
 
 from __future__ import annotations

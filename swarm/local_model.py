@@ -21,7 +21,7 @@ import numpy as np
 from blockswarm.model.scoring import cut_windows
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.continuation import Continuation
-from blockswarm.swarm.errors import ClientError, DeadlineError
+from blockswarm.swarm.errors import ArgumentError, DeadlineError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 from blockswarm.swarm.model_folder import SavedModel, read_model_folder
 from blockswarm.swarm.options import PinChoice, Reading, ReadingOptions, Writing, WritingOptions, as_bytes, read_pin
@@ -58,7 +58,7 @@ class LocalModel:
 
         Raises
         ------
-        ModelFolderError
+        GivenFolderError
             Naming the file and what is wrong with it.
         ManifestError
             When its ``swarm.toml`` is no manifest.
@@ -111,7 +111,7 @@ class LocalModel:
         """Float32 ``[len, 256]``; see :meth:`blockswarm.swarm.client.SwarmClient.logprobs`."""
         data = as_bytes(text)
         if not data:
-            raise ClientError("log-probabilities of an empty text: give at least one byte")
+            raise ArgumentError("log-probabilities of an empty text: give at least one byte")
         table = np.empty((len(data), 256), dtype=np.float32)
 
         def use(first: int, rows: Float32) -> None:
@@ -156,7 +156,7 @@ class LocalModel:
         if wanted is None or wanted == self.pin:
             return self.pin, self._model
         if wanted != read_pin("genesis", self.manifest):
-            raise ClientError("pin: this folder holds other states; leave the pin out, or give 'genesis'")
+            raise ArgumentError("pin: this folder holds other states; leave it out, or give 'genesis'")
         if self._genesis is None:
             self._genesis = self._load(self.manifest.verify_genesis)
         return wanted, self._genesis

@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 
 from blockswarm.model.layout import layout_of, state_digest, with_momentum
 from blockswarm.swarm.certified import check_certificate
-from blockswarm.swarm.errors import ModelFolderError
+from blockswarm.swarm.errors import GivenFolderError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, MAX_ROUND, MAX_SAMPLES, StateName
 from blockswarm.swarm.pins import Pin
@@ -94,7 +94,7 @@ def read_model_folder(folder: str | Path) -> SavedModel:
 
     Raises
     ------
-    ModelFolderError
+    GivenFolderError
         Naming the file and what is wrong with it. Nothing is changed.
     ManifestError
         When ``swarm.toml`` is no manifest.
@@ -102,9 +102,9 @@ def read_model_folder(folder: str | Path) -> SavedModel:
     folder = Path(folder)
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "no such folder"
-        raise ModelFolderError(f"{folder}: {what}; `blockswarm export` writes a model folder")
+        raise GivenFolderError(f"{folder}: {what}; `blockswarm export` writes a model folder")
     if not (folder / MANIFEST_FILE).is_file():
-        raise ModelFolderError(f"{folder}: not a model folder ({MANIFEST_FILE} is missing); see `blockswarm export`")
+        raise GivenFolderError(f"{folder}: not a model folder ({MANIFEST_FILE} is missing); see `blockswarm export`")
     manifest = Manifest.load(folder / MANIFEST_FILE)
     return SavedModel(manifest, {subject: _read(folder, subject, manifest) for subject in manifest.subjects})
 
@@ -155,16 +155,16 @@ def _read(folder: Path, subject: int, manifest: Manifest) -> SavedState:
     try:
         return _checked(path, subject, manifest)
     except FileNotFoundError:
-        raise ModelFolderError(
+        raise GivenFolderError(
             f"{path}: missing: without {subject_name(subject)} the model is not whole; copy or export it again"
         ) from None
     except (SafetensorError, KeyError, ValueError, StatementError) as error:
         reason = (
             str(error) if isinstance(error, _UnusableError | StatementError) else f"damaged or half-written ({error})"
         )
-        raise ModelFolderError(f"{path}: {reason}; copy or export it again") from error
+        raise GivenFolderError(f"{path}: {reason}; copy or export it again") from error
     except OSError as error:
-        raise ModelFolderError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise GivenFolderError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 class _UnusableError(ValueError):

@@ -16,7 +16,8 @@ from safetensors.numpy import save_file
 
 from blockswarm.files import write_atomically
 from blockswarm.model.layout import check_vector, layout_of
-from blockswarm.swarm.errors import ModelFolderError
+from blockswarm.naming import option
+from blockswarm.swarm.errors import GivenFolderError, ModelFolderError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.model_card import ModelSummary, StateSummary, model_card
 from blockswarm.swarm.model_folder import CARD_FILE, MANIFEST_FILE, SavedState, certificate_of, file_name, notes_of
@@ -177,7 +178,7 @@ class ModelFolderWriter:
             if not self.folder.exists():
                 return
             if not self.folder.is_dir():
-                raise ModelFolderError(f"{self.folder}: exists and is no folder; choose another name")
+                raise GivenFolderError(f"{self.folder}: exists and is no folder; choose another name")
             names = {path.name for path in self.folder.iterdir()}
         if not names:
             return
@@ -185,9 +186,11 @@ class ModelFolderWriter:
         foreign = sorted(name for name in names - ours if not _is_block_file(name))
         if foreign or not names >= ours:
             found = f"such as {foreign[0]}" if foreign else f"but no whole model ({min(ours - names)} is missing)"
-            raise ModelFolderError(f"{self.folder}: holds something else, {found}; it is left as it is: choose another")
+            raise GivenFolderError(f"{self.folder}: holds something else, {found}; it is left as it is: choose another")
         if not self._force:
-            raise ModelFolderError(f"{self.folder}: holds an older model; --force replaces it, or choose another name")
+            raise GivenFolderError(
+                f"{self.folder}: holds an older model; {option('force', True)} replaces it, or choose another name"
+            )
 
     def _swap(self, staged: Path) -> None:
         place = self.folder.resolve()

@@ -12,7 +12,7 @@ import trio
 from blockswarm.dht.records import BlockRecord
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.core import Core
-from blockswarm.swarm.errors import ClientError, DeadlineError, NoHolderError
+from blockswarm.swarm.errors import ArgumentError, DeadlineError, NoHolderError
 from blockswarm.swarm.generation import Generation
 from blockswarm.swarm.options import PinChoice, Reading, Writing, read_pin
 from blockswarm.swarm.pins import choose_pin
@@ -75,7 +75,7 @@ async def logprobs(
 ) -> tuple[Float32, CallReport]:
     """float32 ``[len(text), 256]``, row ``i`` predicting the byte after ``text[: i + 1]``; and how it went."""
     if not text:
-        raise ClientError("log-probabilities of an empty text: give at least one byte")
+        raise ArgumentError("log-probabilities of an empty text: give at least one byte")
     table = np.empty((len(text), 256), dtype=np.float32)
 
     def use(first: int, rows: Float32) -> None:

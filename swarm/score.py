@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.continuation import EMPTY_PROMPT
-from blockswarm.swarm.errors import ClientError
+from blockswarm.swarm.errors import ArgumentError
 
 Spans = Sequence[tuple[int, int]]
 """Ranges ``[begin, end)`` of byte positions, in order and apart from each other."""
@@ -60,16 +60,16 @@ def read_spans(spans: Spans | None, length: int) -> list[tuple[int, int]]:
 
     Raises
     ------
-    ClientError
+    ArgumentError
         When they overlap, stand in another order, or lie outside the text.
     """
     if spans is None:
         return [(0, length)] if length else []
     chosen = [(int(begin), int(end)) for begin, end in spans]
     if any(not 0 <= begin < end <= length for begin, end in chosen):
-        raise ClientError(f"spans: each must be a range [begin, end) within the {length} bytes of the text")
+        raise ArgumentError(f"spans: each must be a range [begin, end) within the {length} bytes of the text")
     if any(before[1] > after[0] for before, after in pairwise(chosen)):
-        raise ClientError("spans: must be in order and must not overlap")
+        raise ArgumentError("spans: must be in order and must not overlap")
     return chosen
 
 
@@ -87,7 +87,7 @@ class ScoreSheet:
 
     Raises
     ------
-    ClientError
+    ArgumentError
         When ``spans`` are no ranges of the text.
     """
 

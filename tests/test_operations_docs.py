@@ -12,15 +12,17 @@ import pytest
 
 from blockswarm.peer.demo import DemoResult
 from blockswarm.peer.report import round_event
+from blockswarm.swarm.model_card import StateSummary
 from blockswarm.swarm.operations import Holder
 from blockswarm.swarm.report import CallReport
 from blockswarm.swarm.status import BlockStatus, HeldState, RoundReport, SwarmStatus
 
 ROOT = Path(__file__).parents[1]
+SHAPES = [DemoResult, CallReport, SwarmStatus, BlockStatus, HeldState, RoundReport, Holder, StateSummary]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 
 
-@pytest.mark.parametrize("shape", [DemoResult, CallReport, SwarmStatus, BlockStatus, HeldState, RoundReport, Holder])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_every_field_of_a_json_answer_is_explained(shape: Any) -> None:
     assert [field.name for field in fields(shape) if f"`{field.name}`" not in PAGE] == []
 

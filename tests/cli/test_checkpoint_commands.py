@@ -104,7 +104,7 @@ def test_a_folder_that_is_none_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert front.run([command, *arguments]) == 1
+    assert front.run([command, *arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and words in error and error.count("\n") == 1
 
@@ -126,8 +126,8 @@ def test_a_folder_and_a_swarm_at_once_is_wrong_usage(
 
 
 def test_a_device_that_is_not_there_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert front.run(["generate", "x", "--checkpoint", str(folder), "--device", "cuda:77"]) == 1
-    assert "device 'cuda:77' cannot be used" in capsys.readouterr().err
+    assert front.run(["generate", "x", "--checkpoint", str(folder), "--device", "cuda:77"]) == 2
+    assert "--device 'cuda:77' cannot be used" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", ["-1", "many", "1.5"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from blockswarm.lab.errors import LabError
+from blockswarm.lab.errors import LabUsageError
 from blockswarm.lab.experiment import Setting
 from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.report import write
@@ -99,12 +99,12 @@ def test_a_damaged_training_is_made_again_to_the_same_figures(cache: Path, folde
 
 
 def test_figures_that_are_there_are_not_overwritten_unasked(cache: Path, folder: Path) -> None:
-    with pytest.raises(LabError, match="is there already; --resume"):
+    with pytest.raises(LabUsageError, match="is there already; resume=True"):
         run(replace(SMOKE, output=cache, data=str(folder)))
 
 
 def test_figures_of_other_settings_are_not_continued(cache: Path, folder: Path) -> None:
-    with pytest.raises(LabError, match=r"other settings \(steps\)"):
+    with pytest.raises(LabUsageError, match=r"other settings \(steps\)"):
         run(replace(SMOKE, output=cache, data=str(folder), resume=True, steps=2))
 
 
@@ -114,10 +114,10 @@ def test_processes_side_by_side_give_the_same_figures(cache: Path, folder: Path,
 
 
 def test_an_unknown_name_lists_the_experiments() -> None:
-    with pytest.raises(LabError, match="no experiment 'sigma'; there are sigma-range, progression"):
+    with pytest.raises(LabUsageError, match="no experiment 'sigma'; there are sigma-range, progression"):
         run(replace(SMOKE, name="sigma"))
 
 
 def test_an_unknown_size_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="no size 'huge'"):
+    with pytest.raises(LabUsageError, match="no size 'huge'"):
         run(replace(SMOKE, size="huge", output=tmp_path))

@@ -12,7 +12,7 @@ import pytest
 from blockswarm.model.corpus import open_corpus
 from blockswarm.model.errors import CorpusError
 from blockswarm.model.scoring import STRETCH
-from blockswarm.swarm.errors import ClientError, NoHolderError
+from blockswarm.swarm.errors import ArgumentError, NoHolderError
 from blockswarm.swarm.evaluation import evaluate, evaluate_each, spread, take_sample
 from blockswarm.swarm.report import CallReport, ClientStats
 from blockswarm.swarm.score import Score
@@ -79,13 +79,13 @@ def test_the_limit_holds_and_stretches_lie_apart(length: int, most: int) -> None
 
 def test_what_cannot_be_measured_is_named(tmp_path: Path, numbered: str) -> None:
     (tmp_path / "one").write_text("x")
-    with pytest.raises(ClientError, match="one: holds 1 bytes"):
+    with pytest.raises(ArgumentError, match="one: holds 1 bytes"):
         take_sample(str(tmp_path / "one"), context=128, whole=True)
-    with pytest.raises(ClientError, match=r"missing: cannot be read: No such file"):
+    with pytest.raises(ArgumentError, match=r"missing: cannot be read: No such file"):
         take_sample(str(tmp_path / "missing"), context=128, whole=True)
     with pytest.raises(CorpusError, match="missing"):
         take_sample(str(tmp_path / "missing"), context=128)
-    with pytest.raises(ClientError, match="at most -1 bytes"):
+    with pytest.raises(ArgumentError, match="max_bytes -1: must be"):
         take_sample(numbered, context=128, max_bytes=-1)
 
 

@@ -146,7 +146,7 @@ def test_time_that_is_up_says_how_far_it_got(swarm: Any, tmp_path: Path) -> None
                 result(said=str(error), seconds=time.monotonic() - begun)
         """
     )
-    assert found["said"].startswith("1.5 s were not enough: 0.0 of ") and "--timeout" in found["said"]
+    assert found["said"].startswith("1.5 s were not enough: 0.0 of ") and "allow more with timeout" in found["said"]
     assert found["seconds"] < 5
     assert list(tmp_path.iterdir()) == []
 

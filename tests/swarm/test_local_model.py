@@ -12,7 +12,7 @@ import pytest
 
 from blockswarm.model.scoring import next_byte_log_probs, score_of
 from blockswarm.swarm import LocalModel
-from blockswarm.swarm.errors import ClientError, DeadlineError
+from blockswarm.swarm.errors import ArgumentError, DeadlineError
 from blockswarm.swarm.model_writer import write_model_folder
 from tests.swarm.test_model_folder import MANIFEST, states
 
@@ -100,7 +100,7 @@ def test_the_untrained_model_can_be_asked_too(model: LocalModel) -> None:
     pin = model.pin.as_json()
     assert model.generate("x", max_bytes=5, seed=1, pin=pin) == model.generate("x", max_bytes=5, seed=1)
     pin["embedding"] = {"round": 9, "digest": "00" * 32}
-    with pytest.raises(ClientError, match="this folder holds other states"):
+    with pytest.raises(ArgumentError, match="this folder holds other states"):
         model.generate("x", pin=pin)
 
 
@@ -116,12 +116,12 @@ def test_options_out_of_range_are_refused_as_the_client_refuses_them(
 
 
 def test_impossible_texts_and_spans_are_refused(model: LocalModel) -> None:
-    with pytest.raises(ClientError, match="empty text"):
+    with pytest.raises(ArgumentError, match="empty text"):
         model.logprobs(b"")
     for spans in ([(3, 3)], [(0, 99)], [(-1, 2)]):
-        with pytest.raises(ClientError, match="within the 9 bytes"):
+        with pytest.raises(ArgumentError, match="within the 9 bytes"):
             model.score("some text", spans=spans)
-    with pytest.raises(ClientError, match="must not overlap"):
+    with pytest.raises(ArgumentError, match="must not overlap"):
         model.score("some text", spans=[(0, 4), (3, 6)])
     assert model.score("").bytes == 0
 

@@ -13,10 +13,11 @@ import pytest
 from safetensors import safe_open
 
 from blockswarm.dht.identity import Identity
+from blockswarm.errors import UsageError
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import chunk_digests, digest_of_chunks, layout_of, state_digest
-from blockswarm.swarm.errors import ManifestError, ModelFolderError
+from blockswarm.swarm.errors import GivenFolderError, ManifestError, ModelFolderError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
 from blockswarm.swarm.model_folder import SavedState, file_name, read_model_folder
 from blockswarm.swarm.model_writer import ModelFolderWriter, write_model_folder
@@ -128,7 +129,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
 
 
 def test_an_older_model_is_replaced_only_when_forced(folder: Path) -> None:
-    with pytest.raises(ModelFolderError, match="older model; --force replaces it"):
+    with pytest.raises(GivenFolderError, match=r"older model; force=True replaces it"):
         write_model_folder(folder, MANIFEST, states(seed=1))
     np.testing.assert_array_equal(read_model_folder(folder).states[0].values, states()[1].values)
     write_model_folder(folder, MANIFEST, states(seed=1), force=True)
@@ -150,14 +151,14 @@ def test_what_is_not_only_a_model_is_never_overwritten(
 ) -> None:
     spoil(folder)
     before = names(folder)
-    with pytest.raises(ModelFolderError, match=words):
+    with pytest.raises(GivenFolderError, match=words):
         write_model_folder(folder, MANIFEST, states(seed=1), force=force)
     assert names(folder) == before and names(folder.parent) == ["model"]
 
 
 def test_a_file_in_its_place_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "model").write_text("mine")
-    with pytest.raises(ModelFolderError, match="is no folder"):
+    with pytest.raises(GivenFolderError, match="is no folder"):
         write_model_folder(tmp_path / "model", MANIFEST, states(), force=True)
     assert (tmp_path / "model").read_text() == "mine"
 
@@ -184,8 +185,9 @@ def test_a_full_disk_is_one_line_and_the_older_model_stays(folder: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ModelFolderError, match="model: cannot be written: No space left on device"):
+    with pytest.raises(ModelFolderError, match="model: cannot be written: No space left on device") as caught:
         write_model_folder(folder, MANIFEST, states(seed=1), force=True)
+    assert not isinstance(caught.value, UsageError)  # nothing to change in what was asked
     monkeypatch.undo()
     assert names(folder.parent) == ["model"]
     read_model_folder(folder)
@@ -216,7 +218,7 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_none_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(ModelFolderError, match="missing: no such folder; `blockswarm export`"):
+    with pytest.raises(GivenFolderError, match="missing: no such folder; `blockswarm export`"):
         read_model_folder(tmp_path / "missing")
     with pytest.raises(ModelFolderError, match=r"not a model folder \(swarm.toml is missing\)"):
         read_model_folder(tmp_path)
@@ -254,7 +256,7 @@ def flip(path: Path, place: float) -> None:
 def test_a_damaged_state_is_named_with_the_reason(folder: Path, spoil: Callable[[Path], object], words: str) -> None:
     spoil(folder / file_name(1))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(ModelFolderError, match=words) as caught:
+    with pytest.raises(GivenFolderError, match=words) as caught:
         read_model_folder(folder)
     assert "block-1.safetensors: " in str(caught.value) and "\n" not in str(caught.value)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
