@@ -60,16 +60,18 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
 
     Raises
     ------
+    GivenManifestError
+        When the file exists.
     ManifestError
-        When the file exists or cannot be written.
+        When it cannot be written.
     """
     from blockswarm.files import write_atomically
-    from blockswarm.swarm.errors import ManifestError
+    from blockswarm.swarm.errors import GivenManifestError, ManifestError
 
     try:
         write_atomically(path, manifest.to_toml().encode(), overwrite=False)
     except FileExistsError as error:
-        raise ManifestError(
+        raise GivenManifestError(
             f"{path}: exists already and is left as it is; choose another name with --output"
         ) from error
     except OSError as error:

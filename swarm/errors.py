@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from blockswarm.errors import BlockswarmError, UsageError
 
@@ -27,6 +28,15 @@ class ManifestError(SwarmError):
 
 class GivenManifestError(ManifestError, UsageError):
     """A manifest that the caller named or asked for, not one that a peer sent, and that cannot be used."""
+
+
+@contextmanager
+def given_manifest() -> Iterator[None]:
+    """What is wrong with a manifest that the caller named or asked for is the caller's to mend."""
+    try:
+        yield
+    except ManifestError as error:
+        raise GivenManifestError(str(error), error.problems) from error
 
 
 class ModelFolderError(SwarmError):

@@ -10,8 +10,7 @@ import dataclasses
 import hashlib
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,10 +23,10 @@ from pydantic import ValidationError
 
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
 from blockswarm.model.layout import EMBEDDING, layout_of, state_digest
-from blockswarm.swarm.canonical import canonical_bytes, plain
 from blockswarm.naming import option
+from blockswarm.swarm.canonical import canonical_bytes, plain
 from blockswarm.swarm.codec import NAMES, encoded_size
-from blockswarm.swarm.errors import GivenManifestError, ManifestError
+from blockswarm.swarm.errors import ManifestError, given_manifest
 from blockswarm.swarm.manifest_fields import (
     MAX_MANIFEST_BYTES,
     PROTOCOL_VERSION,
@@ -37,6 +36,7 @@ from blockswarm.swarm.manifest_fields import (
     Genesis,
     Limits,
     Rounds,
+    as_argument,
     check_rounds,
     check_sizes,
     describe,
@@ -49,15 +49,6 @@ __all__ = ["DEFAULT_BANDWIDTH", "EMBEDDING", "PROTOCOL_VERSION", "Manifest", "cr
 
 DEFAULT_BANDWIDTH = 20e6 / 8
 """What a volunteer is assumed to send when phases are laid out, bytes/s (20 Mbit/s, a common home uplink)."""
-
-
-@contextmanager
-def _given() -> Iterator[None]:
-    """What is wrong with a manifest that the caller named or asked for is the caller's to mend."""
-    try:
-        yield
-    except ManifestError as error:
-        raise GivenManifestError(str(error), error.problems) from error
 
 
 @dataclass(frozen=True)
@@ -91,7 +82,7 @@ class Manifest:
     genesis: Genesis
 
     @classmethod
-    @_given()
+    @given_manifest()
     def load(cls, path: str | Path) -> Manifest:
         """Read ``swarm.toml``; raises :class:`GivenManifestError` naming the file and every field at fault."""
         path = Path(path)
@@ -258,7 +249,7 @@ def subject_name(subject: int) -> str:
     return "the embedding" if subject == EMBEDDING else f"block {subject}"
 
 
-@_given()
+@given_manifest()
 def create_manifest(
     *,
     name: str,
@@ -341,42 +332,44 @@ def create_manifest(
             raise ManifestError(
                 f"new manifest: {error}; give more with {option('round_seconds')}, or take a smaller model"
             ) from error
-    return Manifest.from_mapping(
-        {
-            "name": name,
-            "protocol": PROTOCOL_VERSION,
-            "seed": seed,
-            "genesis_time": float(math.ceil(now)),
-            "model": model.to_mapping(),
-            "recipe": chosen_recipe.to_mapping(),
-            "data": {"name": data, "heldout_digest": heldout_digest},
-            "rounds": {
-                "seconds": float(round_seconds),
-                **{phase: float(length) for phase, length in phases.items()},
-                "tolerance": float(min(2.0, round_seconds / 4) if tolerance is None else tolerance),
-                "local_steps": local_steps,
-                "late": late,
-                "carry_discount": float(carry_discount),
-                "group_size": group_size,
-            },
-            "averaging": {
-                "compression": compression,
-                "max_weight_ratio": float(max_weight_ratio),
-                "max_norm_ratio": float(max_norm_ratio),
-                "outer": outer,
-                "outer_momentum": float(outer_momentum),
-                "outer_rate": float(outer_rate),
-                "robust": robust,
-                "clip_ratio": float(clip_ratio),
-            },
-            "limits": {"directory_shards": directory_shards, "max_replicas": max_replicas},
-            "genesis": {
-                "embedding": genesis[EMBEDDING],
-                "blocks": [genesis[block] for block in range(model.blocks)],
-            },
+    raw = {
+        "name": name,
+        "protocol": PROTOCOL_VERSION,
+        "seed": seed,
+        "genesis_time": float(math.ceil(now)),
+        "model": model.to_mapping(),
+        "recipe": chosen_recipe.to_mapping(),
+        "data": {"name": data, "heldout_digest": heldout_digest},
+        "rounds": {
+            "seconds": float(round_seconds),
+            **{phase: float(length) for phase, length in phases.items()},
+            "tolerance": float(min(2.0, round_seconds / 4) if tolerance is None else tolerance),
+            "local_steps": local_steps,
+            "late": late,
+            "carry_discount": float(carry_discount),
+            "group_size": group_size,
         },
-        source="new manifest",
-    )
+        "averaging": {
+            "compression": compression,
+            "max_weight_ratio": float(max_weight_ratio),
+            "max_norm_ratio": float(max_norm_ratio),
+            "outer": outer,
+            "outer_momentum": float(outer_momentum),
+            "outer_rate": float(outer_rate),
+            "robust": robust,
+            "clip_ratio": float(clip_ratio),
+        },
+        "limits": {"directory_shards": directory_shards, "max_replicas": max_replicas},
+        "genesis": {
+            "embedding": genesis[EMBEDDING],
+            "blocks": [genesis[block] for block in range(model.blocks)],
+        },
+    }
+    try:
+        return Manifest.from_mapping(raw)
+    except ManifestError as error:
+        problems = [as_argument(problem) for problem in error.problems]
+        raise ManifestError(f"new manifest: {'; '.join(problems)}", problems) from error
 
 
 def _pick(choice: Any, known: Mapping[str, Any], what: str) -> Any:

@@ -21,6 +21,7 @@ from blockswarm.dht.frames import PROTOCOL_VERSION as PROTOCOL_VERSION
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import layout_of
+from blockswarm.naming import option
 from blockswarm.swarm.codec import Compression
 from blockswarm.swarm.policy.phases import PhaseLengths
 from blockswarm.swarm.policy.robust import Robust
@@ -195,6 +196,17 @@ def describe(error: ValidationError) -> list[str]:
         if line not in problems:
             problems.append(line)
     return problems
+
+
+_ARGUMENTS = {"name": "name", "seed": "seed", "data.name": "data", "rounds.seconds": "round_seconds"}
+
+
+def as_argument(problem: str) -> str:
+    """A problem of a new manifest, its field called as whoever makes the manifest gives it."""
+    field, colon, reason = problem.partition(": ")
+    section, _, name = field.rpartition(".")
+    argument = name if section == "averaging" else _ARGUMENTS.get(field)
+    return f"{option(argument)}{colon}{reason}" if argument else problem
 
 
 def _plain_words(message: str) -> str:

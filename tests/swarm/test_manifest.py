@@ -357,6 +357,8 @@ def test_unknown_names_are_told_with_the_known_ones() -> None:
         make(size="huge")
     with pytest.raises(ManifestError, match=r"compression 'zip': must be one of none, fp16"):
         make(compression="zip")
+    with pytest.raises(ManifestError, match=r"new manifest: outer: must be 'none' or 'nesterov', is 'adam'$"):
+        make(outer="adam")
     with pytest.raises(ManifestError, match="no recipe named 'cake'; there are default, paper"):
         make(recipe="cake")
 
