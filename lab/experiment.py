@@ -60,6 +60,8 @@ class Experiment:
     """Optimiser steps unless the caller says otherwise."""
     derived: Callable[[Figures, str], dict[str, Any]] = lambda figures, part: {}
     """Further figures of ``--json``, from the rows over one part of the text."""
+    also: Callable[[Setting], list[dict[str, Any]]] = lambda setting: []
+    """Rows of a further table, measured once and not by seed; each a column's name to its value."""
     chooses: bool = False
     """Whether choices are made by its figures: then it is measured on the validation bytes, never on the test bytes."""
     axis: str = ""

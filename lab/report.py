@@ -10,7 +10,7 @@ from blockswarm.lab.errors import LabError, LabUsageError
 from blockswarm.lab.experiment import Experiment
 from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.figures import draw
-from blockswarm.lab.results import Figures, load, table
+from blockswarm.lab.results import Figures, further_table, load, table
 
 
 def write(folder: Path, figures: Figures) -> list[Path]:
@@ -31,6 +31,8 @@ def page(experiment: Experiment, figures: Figures, link: str) -> str:
     parts += [f"![{experiment.title}]({link})", ""]
     for part in reversed(figures.settings["parts"]):
         parts += [f"**{figures.settings['data']}, {part}**", "", table(figures, part), ""]
+    if figures.also:
+        parts += [further_table(figures.also), ""]
     return "\n".join(parts)
 
 

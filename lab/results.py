@@ -10,7 +10,7 @@ import os
 import platform
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ class Figures:
     curves: dict[str, list[tuple[int, float]]]
     """Label to (steps, cross-entropy) where a training was watched, first seed."""
     machine: dict[str, Any]
+    also: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of a further table."""
 
     def by_seed(self, part: str) -> dict[str, dict[int, float]]:
         """Label to seed to nats per byte."""
@@ -122,6 +124,7 @@ def save(folder: Path, figures: Figures) -> Path:
         "machine": figures.machine,
         "rows": [{key: value for key, value in vars(row).items() if value is not None} for row in figures.rows],
         "curves": figures.curves,
+        "also": figures.also,
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -156,6 +159,7 @@ def load(path: Path) -> Figures:
             rows=rows,
             curves={label: [(int(s), float(v)) for s, v in curve] for label, curve in content["curves"].items()},
             machine=content["machine"],
+            also=content["also"],
         )
     except OSError as error:
         raise LabError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -195,3 +199,15 @@ def table(figures: Figures, part: str) -> str:
             f"| {interval} | {row.tokens:,} | {row.seconds:.0f} |"
         )
     return "\n".join(lines)
+
+
+def further_table(rows: list[dict[str, Any]]) -> str:
+    """Rows with the same columns as a Markdown table."""
+    columns = list(rows[0])
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(_shown(row[column]) for column in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -103,6 +103,7 @@ def run(asked: Run, report: Callable[[Step], None] | None = None) -> Figures:
         rows=rows,
         curves=_curves(bench, entries, asked.seeds[0]),
         machine=machine(asked.threads, asked.jobs, asked.device),
+        also=experiment.also(setting),
     )
     save(asked.output, figures)
     if asked.save:
@@ -196,4 +197,5 @@ def summary_json(figures: Figures) -> dict[str, Any]:
         "part": part,
         **summary,
         **EXPERIMENTS[figures.experiment].derived(figures, part),
+        **({"also": figures.also} if figures.also else {}),
     }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, deep
+from blockswarm.lab.memory import measure_memory
 from blockswarm.lab.plan import Averaging, blocks_plan, plain_plan
 
 RANGES = ((0.1, 2.0), (0.2, 2.0), (0.5, 2.0), (0.5, 5.0), (1.0, 5.0), (1.0, 10.0))
@@ -13,8 +15,9 @@ RANGES = ((0.1, 2.0), (0.2, 2.0), (0.5, 2.0), (0.5, 5.0), (1.0, 5.0), (1.0, 10.0
 MLP_SHARE = 2 / 3
 """Width of MLP blocks as a share of the size's: 64 of tiny's 96."""
 
+DEPTH = 12
 CUTS = ((12, 1), (6, 2), (4, 3), (3, 4))
-"""Blocks and layers of a block in table T3: always 12 layers in all."""
+"""Blocks and layers of a block in table T3: always ``DEPTH`` layers in all."""
 
 
 def sigma_range(setting: Setting, seed: int) -> list[Entry]:
@@ -54,7 +57,7 @@ def progression(setting: Setting, seed: int) -> list[Entry]:
         for readout in ("sweep", "parallel")
         for label, plan in stages.items()
     ]
-    full = plain_plan(model, 12, deep(setting.recipe), 4 * steps, seed)
+    full = plain_plan(model, DEPTH, deep(setting.recipe), 4 * steps, seed)
     rows.append(Entry(label="end-to-end, long (depth 12)", plans=(full,), readout="parallel", group="baselines"))
     return [*rows, *baselines(setting, seed)]
 
@@ -71,9 +74,25 @@ def depth(setting: Setting, seed: int) -> list[Entry]:
                 Entry(label=f"{label} {readout}", plans=plans, readout=readout, group=f"{name} {readout}", x=blocks)
                 for readout in ("sweep", "parallel")
             ]
-    full = plain_plan(setting.model, 12, deep(setting.recipe), setting.steps, seed)
+    full = plain_plan(setting.model, DEPTH, deep(setting.recipe), setting.steps, seed)
     rows.append(Entry(label="end-to-end, depth 12", plans=(full,), readout="parallel", group="baselines"))
     return [*rows, *baselines(setting, seed)]
+
+
+def memory(setting: Setting) -> list[dict[str, Any]]:
+    """What one worker of each cut takes, and the whole stack trained end to end."""
+    shapes = {f"B {blocks} × L {layers}": (blocks, layers) for blocks, layers in CUTS}
+    shapes["end-to-end"] = (1, DEPTH)
+    last = list(shapes)[-2:]
+    cases = [("AdamW", setting.paper, shape) for shape in shapes]
+    cases += [("Muon", replace(setting.paper, optimizer="muon"), shape) for shape in last]
+    rows = []
+    for name, recipe, shape in cases:
+        blocks, layers = shapes[shape]
+        found = measure_memory(replace(setting.model, blocks=blocks, layers=layers), recipe)
+        columns = {f"{what}, MB": found[what] / 1e6 for what in ("parameters", "optimizer", "resident")}
+        rows.append({"one worker of": shape, "optimizer": name, **columns})
+    return rows
 
 
 def long(setting: Setting, seed: int) -> list[Entry]:
@@ -109,6 +128,7 @@ EXPERIMENTS = (
         title="Fixed depth, more or fewer blocks (paper T3)",
         question="With twelve layers in all, what does cutting them into more blocks cost, and what does it save?",
         entries=depth,
+        also=memory,
         axis="blocks B (12 layers in all)",
     ),
     Experiment(
