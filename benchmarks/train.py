@@ -1,9 +1,11 @@
-"""Training speed and memory of one block: ``BlockLearner`` against a plain PyTorch loop over the same block.
+"""Training speed and memory of one block, against a plain PyTorch loop over it and the end-to-end model of full depth.
 
     python benchmarks/train.py --size tiny --threads 1 --steps 40 --json
 
-The plain loop keeps one tensor per weight, as a script would: zero_grad, backward, clip_grad_norm_, AdamW. Both take
-turns, so that a busy machine slows both. Times are processor seconds on a CPU, wall seconds on a GPU.
+The plain loop keeps one tensor per weight, as a script would: zero_grad, backward, clip_grad_norm_, AdamW; it is
+compared with the learner on AdamW too. All take turns, so that a busy machine slows all. Times are processor seconds on
+a CPU, wall seconds on a GPU. ``resident_bytes`` is what a process on the CPU grows by when it makes a learner and a few
+steps, measured in a process of its own.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
 
+from blockswarm.lab.memory import measure_memory
 from blockswarm.model.block import Block
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
 from blockswarm.model.corpus import batches, open_corpus
@@ -55,6 +59,12 @@ def plain_loop(
     return step
 
 
+def learner(config: ModelConfig, recipe: Recipe, data: Iterator[np.ndarray], device: torch.device) -> BlockLearner:
+    """The learner of block 0."""
+    theta, table = block_layout(config).genesis(0, 0), embedding_layout(config).genesis(0, EMBEDDING)
+    return BlockLearner(config, recipe, 0, theta, table, batches=data, seed=0, device=str(device))
+
+
 def measure(steps: dict[str, Callable[[], object]], count: int, device: torch.device) -> dict[str, float]:
     """Median seconds of one step of each loop, taking turns."""
     clock = time.perf_counter if device.type == "cuda" else time.process_time
@@ -86,24 +96,35 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     config, recipe, device = SIZES[args.size], RECIPES[args.recipe], pick_device(args.device)
     corpus = open_corpus(args.data, context=config.context)
-    theta, table = block_layout(config).genesis(0, 0), embedding_layout(config).genesis(0, EMBEDDING)
     data = batches(corpus, 0, recipe.batch, config.context)
-    learner = BlockLearner(config, recipe, 0, theta, table, batches=data, seed=0, device=str(device))
-    plain = plain_loop(config, recipe, data, device)
-    seconds = measure({"learner": learner.step, "plain": plain}, args.steps, device)
+    whole = replace(config, blocks=1, layers=config.blocks * config.layers)
+    adamw = replace(recipe, optimizer="adamw")
+    loops = {
+        "block": learner(config, recipe, data, device),
+        "end_to_end": learner(whole, recipe, data, device),
+        "adamw": learner(config, adamw, data, device),
+    }
+    steps: dict[str, Callable[[], object]] = {name: loop.step for name, loop in loops.items()}
+    seconds = measure({**steps, "plain": plain_loop(config, adamw, data, device)}, args.steps, device)
 
     tokens = recipe.batch * config.context
     result = {
         "size": args.size,
         "recipe": args.recipe,
+        "optimizer": recipe.optimizer,
         "device": str(device),
         "threads": args.threads,
-        "learner_tokens_per_second": round(tokens / seconds["learner"]),
+        "ratio": round(seconds["plain"] / seconds["adamw"], 3),
         "plain_tokens_per_second": round(tokens / seconds["plain"]),
-        "ratio": round(seconds["plain"] / seconds["learner"], 3),
-        "learner_step_ms": round(seconds["learner"] * 1e3, 2),
-        **{f"{what}_bytes": held for what, held in learner.memory().items()},
+        "adamw_tokens_per_second": round(tokens / seconds["adamw"]),
     }
+    for name, shape in (("block", config), ("end_to_end", whole)):
+        result |= {
+            f"{name}_tokens_per_second": round(tokens / seconds[name]),
+            f"{name}_step_ms": round(seconds[name] * 1e3, 2),
+            **{f"{name}_{what}_bytes": held for what, held in loops[name].memory().items()},
+            f"{name}_resident_bytes": measure_memory(shape, recipe)["resident"],
+        }
     for name, value in result.items():
         print(f"{name:28} {value}")
     if args.json:
