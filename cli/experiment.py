@@ -22,7 +22,12 @@ def _seeds(value: str) -> tuple[int, ...]:
 
 @click.command()
 @click.argument("name")
-@click.option("--size", default="tiny", show_default=True, help="tiny, small or base (the paper's shapes, for a GPU).")
+@click.option(
+    "--size",
+    default="tiny",
+    show_default=True,
+    help="tiny, small, base (the paper's shapes, for a GPU), or smoke (a trial run of seconds).",
+)
 @click.option("--seeds", type=_seeds, default="0,1,2", show_default=True, metavar="N,N…")
 @click.option(
     "--data",

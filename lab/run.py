@@ -15,8 +15,11 @@ from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.results import Figures, Row, load, machine, save
 from blockswarm.lab.store import Store
-from blockswarm.model.config import RECIPES, SIZES
+from blockswarm.model.config import RECIPES, SIZES, ModelConfig
 from blockswarm.naming import option
+
+LAB_SIZES = {**SIZES, "smoke": ModelConfig(dim=24, blocks=3, layers=1, heads=2, context=32)}
+"""Sizes by name; ``smoke`` goes through everything in seconds and says nothing about learning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +124,10 @@ def _save_model(asked: Run, bench: Bench, plans: Sequence[Plan]) -> None:
 
 
 def _setting(asked: Run, experiment: Experiment) -> Setting:
-    if asked.size not in SIZES:
-        raise LabUsageError(f"no size {asked.size!r}; there are {', '.join(SIZES)}")
+    if asked.size not in LAB_SIZES:
+        raise LabUsageError(f"no size {asked.size!r}; there are {', '.join(LAB_SIZES)}")
     return Setting(
-        model=SIZES[asked.size],
+        model=LAB_SIZES[asked.size],
         recipe=RECIPES["default"],
         paper=RECIPES["paper"],
         steps=asked.steps or experiment.steps,

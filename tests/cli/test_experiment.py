@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-QUICK = ["--seeds", "0", "--steps", "1", "--eval-bytes", "300"]
+QUICK = ["--size", "smoke", "--seeds", "0", "--steps", "1", "--eval-bytes", "300"]
 
 
 def blockswarm(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -36,7 +36,7 @@ def test_the_list_names_every_experiment_and_its_question(tmp_path: Path) -> Non
     ("arguments", "said"),
     [
         (["guess"], "no experiment 'guess'; there are"),
-        (["relay", "--size", "huge"], "no size 'huge'; there are tiny, small, base"),
+        (["relay", "--size", "huge"], "no size 'huge'; there are tiny, small, base, smoke"),
         (["relay", "--data", "nowhere.txt"], "nowhere.txt: no such file or folder"),
         (["relay", "--seeds", "a,b"], "is not a list of whole numbers"),
         (["report"], "holds no figures"),
@@ -71,7 +71,19 @@ def test_a_run_writes_figures_a_page_and_a_model_that_can_be_asked(tmp_path: Pat
 
 
 def test_ctrl_c_ends_every_process_and_resuming_gives_the_same_figures(tmp_path: Path) -> None:
-    arguments = ["experiment", "leakage", "--seeds", "0", "--steps", "4", "--eval-bytes", "300", "--json"]
+    arguments = [
+        "experiment",
+        "leakage",
+        "--size",
+        "smoke",
+        "--seeds",
+        "0",
+        "--steps",
+        "40",
+        "--eval-bytes",
+        "300",
+        "--json",
+    ]
     whole = blockswarm(*arguments, "--output", "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
     code = "from blockswarm.cli.main import main; main()"

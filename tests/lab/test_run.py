@@ -13,9 +13,9 @@ from blockswarm.lab.experiment import Setting
 from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.report import write
 from blockswarm.lab.results import load
-from blockswarm.lab.run import Run, run, summary_json
+from blockswarm.lab.run import LAB_SIZES, Run, run, summary_json
 
-SMOKE = Run(name="readouts", seeds=(0,), steps=1, eval_bytes=300)
+SMOKE = Run(name="readouts", size="smoke", seeds=(0,), steps=1, eval_bytes=300)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -47,10 +47,10 @@ def test_an_experiment_runs_and_writes_everything(name: str, cache: Path, folder
 
 
 def _setting_of(settings: dict[str, object]) -> Setting:
-    from blockswarm.model.config import RECIPES, SIZES
+    from blockswarm.model.config import RECIPES
 
     return Setting(
-        model=SIZES["tiny"], recipe=RECIPES["default"], paper=RECIPES["paper"], steps=int(str(settings["steps"]))
+        model=LAB_SIZES["smoke"], recipe=RECIPES["default"], paper=RECIPES["paper"], steps=int(str(settings["steps"]))
     )
 
 
