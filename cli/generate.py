@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from blockswarm.cli.asking import asked_model
+from blockswarm.cli.asking import Budget, asked_model
 from blockswarm.cli.options import choosing_model, json_output
 from blockswarm.cli.output import for_terminal, print_json
 
@@ -32,7 +33,14 @@ WHERE = ("checkpoint", "device", "peers_file", "peer", "run_id")
     help="All blocks at once, averaged; or one after another as in the paper.",
 )
 @click.option("--best-effort", is_flag=True, help="Go on without blocks nobody serves, and say which.")
-@click.option("--timeout", type=float, default=120.0, show_default=True, metavar="S", help="Time for the whole text.")
+@click.option(
+    "--timeout",
+    type=float,
+    default=120.0,
+    show_default=True,
+    metavar="S",
+    help="Time for the whole text, connecting included.",
+)
 @choosing_model
 @json_output
 def command(prompt: str, as_json: bool, **options: Any) -> None:
@@ -46,14 +54,31 @@ def command(prompt: str, as_json: bool, **options: Any) -> None:
       blockswarm generate "def " --seed 1 --json
       blockswarm generate "The " --checkpoint demo-0123456789ab
     """
+    from blockswarm.swarm.options import Writing
+
+    budget = Budget(options["timeout"])
+    Writing(**{name: value for name, value in options.items() if name not in WHERE})  # refused before anybody is asked
     given = sys.stdin.buffer.read() if prompt == "-" else os.fsencode(prompt)
-    with asked_model(**{name: options.pop(name) for name in WHERE}) as model:
+    with asked_model(**{name: options.pop(name) for name in WHERE}, budget=budget) as model:
+        options["timeout"] = budget.left()
         if not as_json:
-            shown = for_terminal if sys.stdout.isatty() else str
-            for piece in model.stream(given, **options):
-                click.echo(shown(piece), nl=False)
-            click.echo()
+            _write(model.stream(given, **options))
             return
         text = model.generate(given, **options)
         report = model.stats.as_json()["last"]
         print_json({"run_id": model.run_id, "prompt": given.decode(errors="replace"), "text": text, **report})
+
+
+def _write(pieces: Iterator[str]) -> None:
+    """Show the text as it comes; it ends with a newline however it ends, so that no error shares its line."""
+    shown = for_terminal if sys.stdout.isatty() else str
+    written = False
+    try:
+        for piece in pieces:
+            click.echo(shown(piece), nl=False)
+            written = True
+    except BaseException:
+        if written:
+            click.echo()
+        raise
+    click.echo()

@@ -251,13 +251,15 @@ def _train(key: str, plan: Plan) -> None:
         return Score.of(rows["parallel"]).whole.nats_per_byte
 
     def progress(done: int, total: int) -> None:
-        worker.report(Step(f"train {key[:6]}", done, total))
+        if done < total:
+            worker.report(Step(f"train {key[:6]}", done, total))
 
     if plan.relay:
         trained = train_relay(plan, worker.text, device=worker.device, progress=progress)
     else:
         trained = train(plan, worker.text, device=worker.device, progress=progress, watch=watch)
     worker.store.save_training(key, trained)
+    worker.report(Step(f"train {key[:6]}", plan.work, plan.work))  # not before it is kept
 
 
 def _measure(key: str, want: Want) -> None:
