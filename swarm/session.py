@@ -235,10 +235,13 @@ class Session:
 
     def _taken_over(self, block: int, outcome: Race[Any]) -> None:
         """Keep account of who serves the block, and report those who had to be replaced."""
-        winner = outcome.winner or ""
+        winner, before = outcome.winner or "", self._using.get(block)
         self._using[block] = winner
         self._left.discard((block, winner))
-        reasons = {peer: f"silent for {seconds:.2f} s" for peer, seconds in outcome.overtaken.items()}
+        # A survey between two questions may have found that the one in use is gone: then nobody asked it in vain.
+        gone = before is not None and before != winner and before not in self.core.offers
+        reasons = {before: "no longer among the holders"} if before is not None and gone else {}
+        reasons |= {peer: f"silent for {seconds:.2f} s" for peer, seconds in outcome.overtaken.items()}
         reasons |= {peer: words(error) for peer, error in outcome.failed.items() if _busy_seconds(error) is None}
         for peer, why in reasons.items():
             if (block, peer) in self._left:
