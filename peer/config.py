@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from blockswarm.dht.addresses import check_listen
 from blockswarm.errors import UsageError
@@ -47,6 +48,10 @@ class PeerConfig:
     """Threads for training; ``None`` is the number of cores."""
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Of matrix products in training; ``auto`` is bf16 on a GPU and fp32 on a CPU."""
+    compiled: bool = False
+    """Train through ``torch.compile``."""
     seed: int | None = None
     """Seed of this volunteer's own batches; ``None`` derives one from its peer id."""
     rounds: int | None = None

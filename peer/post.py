@@ -221,6 +221,8 @@ def _learner_maker(
             seed=seed,
             device=config.device,
             threads=config.threads,
+            precision=config.precision,
+            compiled=config.compiled,
         )
         learner.set_certified(head(block).samples)
         return learner

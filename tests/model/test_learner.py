@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,6 +181,24 @@ def test_wrong_arrays_blocks_and_devices_are_refused(config: ModelConfig) -> Non
             BlockLearner(config, RECIPE, batches=iter([]), seed=0, device="cpu", **bad)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="device 'toaster' cannot be used"):
         pick_device("toaster")
+
+
+@pytest.mark.parametrize("how", [{"precision": "bf16"}, {"compiled": True}], ids=["bf16", "compiled"])
+def test_faster_ways_to_train_learn_the_same(config: ModelConfig, how: dict[str, Any]) -> None:
+    """Half the digits in matrix products, or fused kernels: the same losses but for rounding."""
+    if config.kind == "mlp":
+        pytest.skip("one kind shows it, and compiling takes a while")
+    if how.get("compiled") and shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a C++ compiler")
+    batch = np.random.default_rng(0).integers(97, 105, (4, config.context + 1), dtype=np.uint8)
+    theta, table = block_layout(config).genesis(0, 0), embedding_layout(config).genesis(0, EMBEDDING)
+
+    def losses(**more: Any) -> list[float]:
+        again = itertools.repeat(batch)
+        learner = BlockLearner(config, RECIPE, 0, theta, table, batches=again, seed=0, device="cpu", threads=1, **more)
+        return [float(learner.step()) for _ in range(8)]
+
+    assert losses(**how) == pytest.approx(losses(), abs=0.02)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
