@@ -90,7 +90,7 @@ export PIP_CONSTRAINT=$PWD/constraints.txt PIP_BUILD_CONSTRAINT=$PWD/constraints
 export PIP_ONLY_BINARY=hivemind  # its source package would download the daemon while building
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
-say "installing the pinned packages (the first time this takes some minutes)"
+say "installing about a hundred pinned packages, torch among them, quietly (the first time this takes two to ten minutes)"
 # pip first: the venv's own may be too old to read a build constraint.
 env -u PIP_BUILD_CONSTRAINT "$venv/bin/python" -m pip install -qq pip setuptools wheel
 "$venv/bin/python" -m pip install -qq --editable '.[dev,experiments]' \
