@@ -69,8 +69,8 @@ class Experiment:
 
 
 DEEP_MUON_RATE = 0.03
-"""Muon's best rate for end-to-end models of full depth, of .01, .02 and .03 at the prototype's setting; blocks and models
-of their depth did best at .04. Every model gets the rate that suits it."""
+"""Muon's best rate for end-to-end models of full depth, of .01, .02 and .03 at the prototype's setting; blocks and
+models of their depth did best at .04. Every model gets the rate that suits it."""
 
 
 def baselines(setting: Setting, seed: int) -> list[Entry]:
