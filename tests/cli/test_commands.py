@@ -181,6 +181,7 @@ def test_join_needs_nothing_but_the_peers_file(started: list[Any]) -> None:
 
 def test_join_passes_every_option_on(started: list[Any]) -> None:
     arguments = "--block 2 --run demo-1 --manifest m.toml --data texts --threads 2 --device cpu --seed 7 --rounds 3"
+    arguments += " --precision bf16 --compile"
     arguments += " --bandwidth 20mbit --state-dir state --identity my.key --listen /ip4/127.0.0.1/tcp/0"
     arguments += f" --announce /ip4/1.2.3.4/tcp/4001 --json-log - --quiet --peer {ADDRESS}"
     assert front.run(["join", *arguments.split()]) == 0
@@ -198,6 +199,8 @@ def test_join_passes_every_option_on(started: list[Any]) -> None:
         "announce": ("/ip4/1.2.3.4/tcp/4001",),
         "threads": 2,
         "device": "cpu",
+        "precision": "bf16",
+        "compiled": True,
         "seed": 7,
         "rounds": 3,
         "bandwidth": 2_500_000.0,
