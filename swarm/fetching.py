@@ -157,8 +157,8 @@ class _Chunks:
             outcome = await race(
                 [*usable[turn:], *usable[:turn]], lambda peer: self._ask(peer, index), lambda _: self._patience
             )
-            if outcome.result is not None:
-                return outcome.result
+            if outcome.won is not None:
+                return outcome.won.result
             if len(self._banned) == len(self._donors):
                 break
             await trio.sleep(PAUSE * 2**number)

@@ -126,10 +126,10 @@ class HolderBook:
             key=lambda peer: (not self._link.connected(peer), -self._sources[peer]),
         )
         outcome = await race([*preferred, *rest][:MAX_ASKED], attempt, lambda _: ASK_PATIENCE)
-        if outcome.winner is None:
+        if outcome.won is None:
             reasons = "; ".join(f"{short(peer)}: {words(error)}" for peer, error in outcome.failed.items())
             raise ConnectError(f"no peer answered {method}: {reasons or 'none is known'}")
-        return outcome.result  # type: ignore[return-value]  # a winner has a result, which may be None
+        return outcome.won.result
 
     async def set_clock(self, tolerance: float = 5.0) -> None:
         """Follow the swarm's time when the local clock is off by more than ``tolerance`` seconds.

@@ -269,10 +269,10 @@ class Link:
         if scope.cancelled_caught:
             where = ", ".join(targets)
             raise RpcError("unreachable", f"{short(peer_id)} at {where}: no connection in {DIAL_TIMEOUT:g} s")
-        if outcome.result is None:
+        if outcome.won is None:
             reasons = "; ".join(words(error) for error in outcome.failed.values())
             raise RpcError("unreachable", f"{short(peer_id)} cannot be dialled ({reasons})")
-        return outcome.result
+        return outcome.won.result
 
 
 async def _exchange(

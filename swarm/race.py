@@ -13,13 +13,20 @@ import trio
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Won(Generic[T]):
+    """The first good answer."""
+
+    peer: str
+    result: T
+
+
 @dataclass
 class Race(Generic[T]):
     """How a race went."""
 
-    winner: str | None = None
-    """Who answered first; None when everybody failed."""
-    result: T | None = None
+    won: Won[T] | None = None
+    """Who answered first, and what; None when everybody failed."""
     failed: dict[str, Exception] = field(default_factory=dict)
     """Who failed before, and how."""
     overtaken: dict[str, float] = field(default_factory=dict)
@@ -50,15 +57,13 @@ async def race(
     waiting = deque(candidates)
     running: dict[str, float] = {}
     outcome: Race[T] = Race()
-    send, receive = trio.open_memory_channel[tuple[str, T | None, Exception | None]](math.inf)
+    send, receive = trio.open_memory_channel[tuple[str, Won[T] | Exception]](math.inf)
 
     async def run(name: str) -> None:
         try:
-            result = await attempt(name)
+            send.send_nowait((name, Won(name, await attempt(name))))
         except Exception as error:
-            send.send_nowait((name, None, error))
-        else:
-            send.send_nowait((name, result, None))
+            send.send_nowait((name, error))
 
     async with trio.open_nursery() as nursery:
         newest = ""
@@ -69,14 +74,14 @@ async def race(
                 nursery.start_soon(run, newest)
             left = patience(newest) - _since(running[newest]) if waiting else math.inf
             with trio.move_on_after(max(0.0, left)) as scope:
-                name, result, error = await receive.receive()
+                name, came = await receive.receive()
             if scope.cancelled_caught:
                 continue  # silent for too long: the next one starts beside it
             del running[name]
-            if error is not None:
-                outcome.failed[name] = error
+            if isinstance(came, Exception):
+                outcome.failed[name] = came
                 continue
-            outcome.winner, outcome.result = name, result
+            outcome.won = came
             outcome.overtaken = {other: _since(begun) for other, begun in running.items()}
             break
         nursery.cancel_scope.cancel()

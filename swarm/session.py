@@ -113,9 +113,9 @@ class Session:
             epoch, pin = self._epoch, self.pin
             peers = self.candidates(block)
             outcome = await self._race(question, pin, peers)
-            if outcome.winner is not None:
+            if outcome.won is not None:
                 self.unanswered.discard(block)
-                return outcome.result  # type: ignore[return-value]  # a winner's result is a T
+                return outcome.won.result
             waits = [_busy_seconds(error) for error in outcome.failed.values()]
             if waits and None not in waits and busy < MAX_BUSY:
                 busy += 1
@@ -208,9 +208,9 @@ class Session:
         outcome = await race(order, attempt, lambda peer: core.router.patience(peer, question.work))
         for peer, seconds in outcome.overtaken.items():
             core.router.overtaken(peer, work=question.work, seconds=seconds)
-        if outcome.winner is not None:
+        if outcome.won is not None:
             core.stats.answers += 1
-            self._taken_over(block, outcome)
+            self._taken_over(block, outcome.won.peer, outcome)
         return outcome
 
     def _failed(self, block: int, peer: str, pin: Pin, error: RpcError | UntrustedAnswerError) -> None:
@@ -233,14 +233,13 @@ class Session:
                 core.offers.pop(peer, None)
             core.router.failed(peer, now=now, kind="error")
 
-    def _taken_over(self, block: int, outcome: Race[Any]) -> None:
+    def _taken_over(self, block: int, winner: str, outcome: Race[T]) -> None:
         """Keep account of who serves the block, and report those who had to be replaced."""
-        winner, before = outcome.winner or "", self._using.get(block)
-        self._using[block] = winner
+        before, self._using[block] = self._using.get(block, winner), winner
         self._left.discard((block, winner))
         # A survey between two questions may have found that the one in use is gone: then nobody asked it in vain.
-        gone = before is not None and before != winner and before not in self.core.offers
-        reasons = {before: "no longer among the holders"} if before is not None and gone else {}
+        gone = before != winner and before not in self.core.offers
+        reasons = {before: "no longer among the holders"} if gone else {}
         reasons |= {peer: f"silent for {seconds:.2f} s" for peer, seconds in outcome.overtaken.items()}
         reasons |= {peer: words(error) for peer, error in outcome.failed.items() if _busy_seconds(error) is None}
         for peer, why in reasons.items():

@@ -17,7 +17,7 @@ from blockswarm.swarm.holders import Run
 from blockswarm.swarm.link import Reply, dialable
 from blockswarm.swarm.messages import StateName
 from blockswarm.swarm.pins import Offer, Pin, choose_pin, exchange
-from blockswarm.swarm.race import Race, race
+from blockswarm.swarm.race import Race, Won, race
 from blockswarm.swarm.report import MAX_EVENTS, EventLog
 
 
@@ -141,25 +141,25 @@ class TestRace:
 
     def test_the_first_good_one_is_enough(self) -> None:
         outcome, seconds = self.run({"a": (0.5, "A"), "b": (0.1, "B")})
-        assert (outcome.winner, outcome.result, outcome.overtaken, seconds) == ("a", "A", {}, 0.5)
+        assert (outcome.won, outcome.overtaken, seconds) == (Won("a", "A"), {}, 0.5)
 
     def test_a_failure_starts_the_next_at_once(self) -> None:
         outcome, seconds = self.run({"a": (0.2, None), "b": (0.1, None), "c": (0.3, "C")})
-        assert outcome.winner == "c" and list(outcome.failed) == ["a", "b"]
+        assert outcome.won == Won("c", "C") and list(outcome.failed) == ["a", "b"]
         assert seconds == pytest.approx(0.6)
 
     def test_a_slow_one_gets_a_rival_and_whoever_is_first_wins(self) -> None:
         outcome, seconds = self.run({"a": (60.0, "A"), "b": (0.5, "B")})
-        assert outcome.winner == "b" and outcome.overtaken == {"a": pytest.approx(1.5)}
+        assert outcome.won == Won("b", "B") and outcome.overtaken == {"a": pytest.approx(1.5)}
         assert seconds == pytest.approx(1.5)
         outcome, seconds = self.run({"a": (1.2, "A"), "b": (5.0, "B")})
-        assert outcome.winner == "a" and list(outcome.overtaken) == ["b"]
+        assert outcome.won == Won("a", "A") and list(outcome.overtaken) == ["b"]
 
     def test_everybody_fails(self) -> None:
         outcome, seconds = self.run({"a": (3.0, None), "b": (0.5, None)})
-        assert outcome.winner is None and set(outcome.failed) == {"a", "b"}
+        assert outcome.won is None and set(outcome.failed) == {"a", "b"}
         assert seconds == pytest.approx(3.0)
-        assert self.run({})[0].winner is None
+        assert self.run({})[0].won is None
 
 
 def virtual(main: Callable[[], Awaitable[tuple[Race[str], float]]]) -> tuple[Race[str], float]:
