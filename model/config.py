@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import types
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, Self
@@ -22,7 +23,7 @@ REFERENCE_DIM = 96
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Checked:
+class _Checked(ABC):
     """Plain dict round trip and field checks shared by both configurations."""
 
     @classmethod
@@ -63,9 +64,9 @@ class _Checked:
         """All fields as plain values (tuples as lists), ready for TOML, JSON or msgpack."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
+    @abstractmethod
     def validate(self) -> None:
         """Raise ``ModelError`` naming the first field out of range."""
-        raise NotImplementedError
 
     def _require(self, holds: bool, field: str, need: str) -> None:
         if not holds:
