@@ -31,7 +31,7 @@ class Averaging:
     participation: float = 1.0
     """Chance of an update to be accepted; one that is not is carried into the next round."""
     fresh_optimizer: bool = False
-    """Whether AdamW forgets its averages at every round."""
+    """Whether the optimizer forgets its averages at every round."""
 
 
 @dataclass(frozen=True, kw_only=True)

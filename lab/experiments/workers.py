@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines
@@ -30,21 +31,21 @@ def shared(setting: Setting, seed: int) -> list[Entry]:
 
 
 def replicas(setting: Setting, seed: int) -> list[Entry]:
-    """Replicas, local steps, outer steps, participation, and forgetting AdamW's averages."""
+    """Replicas, local steps, outer steps, participation, and forgetting the optimizer's averages."""
     ways = {
-        "plain mean": {},
-        "Nesterov .5, rate .7": {"momentum": 0.5, "rate": 0.7},
-        "Nesterov .9, rate .7": {"momentum": 0.9, "rate": 0.7},
-        "Nesterov .9, rate .3": {"momentum": 0.9, "rate": 0.3},
-        "participation .83": {"participation": 0.83},
-        "participation .50": {"participation": 0.50},
-        "AdamW's averages forgotten": {"fresh_optimizer": True},
+        "plain mean": Averaging(),
+        "Nesterov .5, rate .7": Averaging(momentum=0.5, rate=0.7),
+        "Nesterov .9, rate .7": Averaging(momentum=0.9, rate=0.7),
+        "Nesterov .9, rate .3": Averaging(momentum=0.9, rate=0.3),
+        "participation .83": Averaging(participation=0.83),
+        "participation .50": Averaging(participation=0.50),
+        "optimizer's averages forgotten": Averaging(fresh_optimizer=True),
     }
     cases = [(1, 25, "plain mean"), (4, 25, "plain mean"), (2, 10, "plain mean"), (2, 100, "plain mean")]
     cases += [(2, 25, way) for way in ways] + [(4, 25, "Nesterov .5, rate .7")]
     rows = []
     for count, every, way in cases:
-        averaging = Averaging(every=every, replicas=count, **ways[way])  # type: ignore[arg-type]
+        averaging = replace(ways[way], every=every, replicas=count)
         plan = blocks_plan(setting.model, setting.recipe, setting.steps, seed, averaging=averaging)
         label = f"K {count}, H {every}, {way}"
         rows.append(
