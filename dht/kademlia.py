@@ -85,7 +85,7 @@ async def create_node(p2p: P2P, validator: SignedRecordValidator, peer_id: str) 
     return node
 
 
-class BoundedStorage(DHTLocalStorage):  # type: ignore[misc]  # hivemind's classes are untyped
+class BoundedStorage(DHTLocalStorage):  # type: ignore[misc]  # hivemind ships no types, so to mypy its base class is Any
     """hivemind's local storage of dictionaries with at most ``max_keys`` keys of ``max_subkeys`` entries each.
 
     What is full takes nothing new until something expires: those who are there already, and go on announcing, are safe

@@ -22,7 +22,7 @@ EXPIRY_MISMATCH = 1.0
 """Seconds the DHT's expiration may differ from the signed one."""
 
 
-class SignedRecordValidator(RecordValidatorBase):  # type: ignore[misc]  # hivemind's classes are untyped
+class SignedRecordValidator(RecordValidatorBase):  # type: ignore[misc]  # hivemind ships no types, so to mypy its base class is Any
     """Accepts a DHT entry only if its value is a sealed record that belongs exactly there.
 
     Belonging means: the DHT key is the hash of the key the record is signed for, the subkey is the signer's peer id,
