@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +13,8 @@ from blockswarm.clock import Clock
 from blockswarm.peer.exchange import off_loop
 from blockswarm.peer.ledger import Ledger, correction, kept_share
 from blockswarm.peer.states import State, StateStore
-from blockswarm.peer.trainer import Trainer
+from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
-
-if TYPE_CHECKING:
-    from blockswarm.model.learner import BlockLearner
 
 Float32 = npt.NDArray[np.float32]
 
@@ -71,7 +67,9 @@ class LiveWeights:
         The thread whose learner this is about.
     """
 
-    def __init__(self, block: int, manifest: Manifest, clock: Clock, store: StateStore, trainer: Trainer) -> None:
+    def __init__(
+        self, block: int, manifest: Manifest, clock: Clock, store: StateStore, trainer: Trainer[Learner]
+    ) -> None:
         self.block = block
         self.subjects = (block, EMBEDDING)
         self.ledgers = {subject: Ledger() for subject in self.subjects}
@@ -93,7 +91,7 @@ class LiveWeights:
     async def snapshot(self) -> Snapshot:
         """Copy the live weights between two steps, and give out the next local steps."""
 
-        def take(learner: BlockLearner) -> tuple[Float32, Float32, int, float | None]:
+        def take(learner: Learner) -> tuple[Float32, Float32, int, float | None]:
             theta, embedding = learner.read()
             self._trainer.renew_steps()
             return theta, embedding, self._trainer.samples, self._trainer.take_loss()
@@ -149,12 +147,12 @@ class LiveWeights:
         carried = 0 < state.round - old.round <= REBASE_ROUNDS
         self._store.commit(state)
 
-        def rebase(learner: BlockLearner) -> None:
+        def rebase(learner: Learner) -> None:
             theta, embedding = learner.read()
             delta = (embedding if subject == EMBEDDING else theta) - old.values
             self._add(learner, state, correction(old.values, state.values, delta, None, kept))
 
-        def replace(learner: BlockLearner) -> None:
+        def replace(learner: Learner) -> None:
             learner.load(*(None, state.values) if subject == EMBEDDING else (state.values, None))
             if subject != EMBEDDING:
                 learner.reset_optimizer(RESYNC_WARMUP_STEPS)
@@ -176,7 +174,7 @@ class LiveWeights:
         """
         states = {subject: self.head(subject).values for subject in subjects}
 
-        def replace(learner: BlockLearner) -> None:
+        def replace(learner: Learner) -> None:
             learner.load(states.get(self.block), states.get(EMBEDDING))
             learner.reset_optimizer(RESYNC_WARMUP_STEPS)
 
@@ -186,7 +184,7 @@ class LiveWeights:
             self.ledgers[subject].restart(self._trainer.samples)
 
     @staticmethod
-    def _add(learner: BlockLearner, state: State, change: Float32) -> None:
+    def _add(learner: Learner, state: State, change: Float32) -> None:
         if state.subject == EMBEDDING:
             learner.add(None, change)
         else:

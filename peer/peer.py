@@ -28,7 +28,7 @@ from blockswarm.peer.report import progress_record
 from blockswarm.peer.run_announcer import keep_run_announced
 from blockswarm.peer.state_dir import claim_state_dir
 from blockswarm.peer.tasks import Supervisor, first_of
-from blockswarm.peer.trainer import Trainer
+from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.view import LOOKUP_SECONDS, RECORD_SECONDS, SOFTWARE, Announcer
 from blockswarm.swarm.manifest import EMBEDDING
 from blockswarm.swarm.policy.placement import replicas_on_record, should_move
@@ -340,7 +340,7 @@ class Peer:
             self.console.emit({"event": "error", "message": f"the last checkpoint was not written: {why}"})
 
 
-async def _trainer_failed(trainer: Trainer) -> NoReturn:
+async def _trainer_failed(trainer: Trainer[Learner]) -> NoReturn:
     try:
         await asyncio.shield(trainer.failed)
     except BlockswarmError:

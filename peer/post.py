@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +23,11 @@ from blockswarm.peer.heads import Head
 from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.serving import ServingDesk, serve_states
 from blockswarm.peer.states import State, StateStore
-from blockswarm.peer.trainer import Trainer
+from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.transfer import StateFetcher
 from blockswarm.peer.volunteer import Volunteer
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.policy.acceptance import heavier
-
-if TYPE_CHECKING:
-    from blockswarm.model.learner import BlockLearner
 
 FETCH_SECONDS = 600.0
 """Bound of one attempt to fetch a state; the next one resumes where it stopped."""
@@ -46,7 +42,7 @@ class Post:
 
     block: int
     store: StateStore
-    trainer: Trainer
+    trainer: Trainer[Learner]
     volunteer: Volunteer
     serving: ServingDesk
     serving_thread: ThreadPoolExecutor
@@ -192,7 +188,7 @@ def _learner_maker(
     resumed: Checkpoint | None,
     config: PeerConfig,
     seed: int,
-) -> Callable[[], BlockLearner]:
+) -> Callable[[], Learner]:
     def head(subject: int) -> State:
         state = store.head(subject)
         if state is None:
@@ -208,7 +204,7 @@ def _learner_maker(
             return resumed.live_embedding
         return state.values
 
-    def make() -> BlockLearner:
+    def make() -> Learner:
         from blockswarm.model.learner import BlockLearner  # torch: seconds to import, and not needed to join
 
         learner = BlockLearner(

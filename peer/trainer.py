@@ -14,15 +14,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from blockswarm.errors import BlockswarmError
 
-if TYPE_CHECKING:
-    from blockswarm.model.learner import BlockLearner
-
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Float32 = npt.NDArray[np.float32]
 
 NICE = 5
 """The training thread yields to the event loop and the daemon, whose answers other peers wait for."""
@@ -35,7 +36,51 @@ class TrainerStopped(BlockswarmError):
     """The training thread has ended; nothing more can be asked of it."""
 
 
-class Trainer:
+class Steps(Protocol):
+    """What the thread itself asks of a learner."""
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples in one step."""
+        ...
+
+    def step(self) -> Any:
+        """Make one; its loss, as something that adds up and that ``float`` takes."""
+        ...
+
+
+class Learner(Steps, Protocol):
+    """What rounds ask of a learner; `blockswarm.model.learner.BlockLearner` describes each of these."""
+
+    def read(self) -> tuple[Float32, Float32]:
+        """Copies of θ and of the embedding."""
+        ...
+
+    def add(self, theta_correction: Float32 | None, embedding_correction: Float32 | None) -> None:
+        """Add to them."""
+        ...
+
+    def load(self, theta: Float32 | None, embedding: Float32 | None) -> None:
+        """Replace them."""
+        ...
+
+    def set_certified(self, samples: int) -> None:
+        """Samples behind the certified state."""
+        ...
+
+    def reset_optimizer(self, warmup_steps: int) -> None:
+        """Forget what the optimizer has averaged."""
+        ...
+
+    def evaluate(self, windows: npt.NDArray[np.uint8]) -> float:
+        """Held-out cross-entropy, nats per byte."""
+        ...
+
+
+L = TypeVar("L", bound=Steps)
+
+
+class Trainer(Generic[L]):
     """One thread around one learner.
 
     Parameters
@@ -48,13 +93,13 @@ class Trainer:
 
     def __init__(
         self,
-        make_learner: Callable[[], BlockLearner],
+        make_learner: Callable[[], L],
         *,
         local_steps: int | None = None,
     ) -> None:
         self._make_learner = make_learner
         self._local_steps = local_steps
-        self._jobs: queue.SimpleQueue[tuple[Callable[[BlockLearner], Any], asyncio.Future[Any]] | None]
+        self._jobs: queue.SimpleQueue[tuple[Callable[[L], Any], asyncio.Future[Any]] | None]
         self._jobs = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._stopping = threading.Event()
@@ -83,7 +128,7 @@ class Trainer:
         self._enabled = enabled
         self._jobs.put(None)  # wakes a thread that waits for work
 
-    async def run(self, job: Callable[[BlockLearner], T]) -> T:
+    async def run(self, job: Callable[[L], T]) -> T:
         """Run ``job(learner)`` on the thread, between two steps, and return its result.
 
         Raises
@@ -146,7 +191,7 @@ class Trainer:
             if entry is not None:
                 self._do(learner, *entry)
 
-    def _step(self, learner: BlockLearner) -> None:
+    def _step(self, learner: L) -> None:
         begin = time.perf_counter()
         self._loss_sum = self._loss_sum + learner.step()
         self._loss_steps += 1
@@ -160,7 +205,7 @@ class Trainer:
         if self.steps == 1:
             self._loop.call_soon_threadsafe(self.first_step.set)
 
-    def _do(self, learner: BlockLearner, job: Callable[[BlockLearner], Any], done: asyncio.Future[Any]) -> None:
+    def _do(self, learner: L, job: Callable[[L], Any], done: asyncio.Future[Any]) -> None:
         if done.cancelled():
             return
         try:

@@ -37,12 +37,20 @@ class Directory(Protocol):
     async def announce_progress(self, record: ProgressRecord) -> bool: ...
 
 
+class Listing(Protocol):
+    """The part of a directory that a view reads."""
+
+    async def holders(self, block: int) -> list[BlockRecord]:
+        """Records of everybody who holds ``block``; may raise `DhtError`."""
+        ...
+
+
 class SwarmView:
     """Records of the holders of every block.
 
     Parameters
     ----------
-    directory : Directory
+    directory : Listing
         Where records are looked up.
     manifest : Manifest
         The run.
@@ -52,7 +60,7 @@ class SwarmView:
         For expirations.
     """
 
-    def __init__(self, directory: Directory, manifest: Manifest, own_id: str, clock: Clock) -> None:
+    def __init__(self, directory: Listing, manifest: Manifest, own_id: str, clock: Clock) -> None:
         self._directory = directory
         self._manifest = manifest
         self._own_id = own_id

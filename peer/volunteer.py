@@ -22,7 +22,7 @@ from blockswarm.peer.heads import claim_of
 from blockswarm.peer.live import LiveWeights, Settlement, Snapshot
 from blockswarm.peer.report import round_event
 from blockswarm.peer.round import RoundResult, run_round
-from blockswarm.peer.trainer import Trainer
+from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.view import SwarmView
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.policy.phases import RoundTimes, next_round_to_join
@@ -46,7 +46,7 @@ class Volunteer:
     clock: Clock
     caller: Caller
     desk: Desk
-    trainer: Trainer
+    trainer: Trainer[Learner]
     live: LiveWeights
     catch_up: CatchUp
     view: SwarmView

@@ -15,7 +15,7 @@ from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.heads import Head
 from blockswarm.peer.live import REBASE_ROUNDS, LiveWeights, Settlement
 from blockswarm.peer.states import State, StateStore
-from blockswarm.peer.trainer import Trainer
+from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.transfer import TransferError
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 
@@ -59,6 +59,9 @@ class VectorLearner:
     def reset_optimizer(self, warmup_steps: int) -> None:
         self.resets += 1
 
+    def evaluate(self, windows: np.ndarray) -> float:
+        return float(self.theta.mean())  # finite when the weights are; no more is asked of it here
+
 
 class World:
     """Live weights over a real trainer thread that makes two steps per snapshot."""
@@ -69,9 +72,8 @@ class World:
         genesis = {subject: State.genesis(MANIFEST, subject) for subject in (BLOCK, EMBEDDING)}
         for state in genesis.values():
             self.store.commit(state)
-        self.trainer = Trainer(
-            lambda: VectorLearner(genesis[BLOCK].values, genesis[EMBEDDING].values),  # type: ignore[arg-type,return-value]
-            local_steps=2,
+        self.trainer: Trainer[Learner] = Trainer(
+            lambda: VectorLearner(genesis[BLOCK].values, genesis[EMBEDDING].values), local_steps=2
         )
         self.trainer.start()
         self.trainer.train(True)

@@ -83,7 +83,7 @@ async def test_a_learner_that_cannot_be_made_is_reported_and_jobs_do_not_hang():
     def broken() -> CountingLearner:
         raise MemoryError("no room")
 
-    trainer = Trainer(broken)  # type: ignore[arg-type]
+    trainer = Trainer(broken)
     trainer.start()
     with pytest.raises(MemoryError):
         async with asyncio.timeout(5):
