@@ -172,13 +172,14 @@ def test_a_long_gradient_is_cut_to_the_limit(config: ModelConfig) -> None:
 
 def test_wrong_arrays_blocks_and_devices_are_refused(config: ModelConfig) -> None:
     theta, table = block_layout(config).genesis(0, 0), embedding_layout(config).genesis(0, EMBEDDING)
-    for bad in (
-        {"theta": theta[:-1], "embedding": table, "block": 0},
-        {"theta": theta, "embedding": table.astype(np.float64), "block": 0},
-        {"theta": theta, "embedding": table, "block": 3},
-    ):
+    bad: tuple[tuple[int, Any, Any], ...] = (
+        (0, theta[:-1], table),
+        (0, theta, table.astype(np.float64)),
+        (3, theta, table),
+    )
+    for block, wrong_theta, wrong_table in bad:
         with pytest.raises(ModelError):
-            BlockLearner(config, RECIPE, batches=iter([]), seed=0, device="cpu", **bad)  # type: ignore[arg-type]
+            BlockLearner(config, RECIPE, block, wrong_theta, wrong_table, batches=iter([]), seed=0, device="cpu")
     with pytest.raises(ModelError, match="device 'toaster' cannot be used"):
         pick_device("toaster")
 
@@ -201,7 +202,9 @@ def test_faster_ways_to_train_learn_the_same(config: ModelConfig, how: dict[str,
     assert losses(**how) == pytest.approx(losses(), abs=0.02)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="compares a GPU with the CPU, and this machine has no GPU that torch can use"
+)
 def test_training_on_a_gpu_learns_what_the_cpu_learns(config: ModelConfig) -> None:
     batch = np.random.default_rng(0).integers(0, 256, (4, config.context + 1), dtype=np.uint8)
     theta, table = block_layout(config).genesis(0, 0), embedding_layout(config).genesis(0, EMBEDDING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from blockswarm.model.layout import EMBEDDING, block_layout, embedding_layout, l
 from blockswarm.model.learner import BlockLearner
 from blockswarm.model.muon import MatrixMomentum, orthogonalise
 
+OPTIMIZERS: tuple[Literal["adamw", "muon"], ...] = ("adamw", "muon")
 CONFIG = ModelConfig(dim=16, blocks=1, layers=1, heads=2, context=16)
 
 
@@ -46,8 +48,8 @@ def repeated() -> Iterator[np.ndarray]:
         yield np.arange(2 * 17, dtype=np.uint8).reshape(2, 17)
 
 
-def learner(optimizer: str) -> BlockLearner:
-    recipe = replace(RECIPES["default"], optimizer=optimizer, batch=2, warmup_samples=0)  # type: ignore[arg-type]
+def learner(optimizer: Literal["adamw", "muon"]) -> BlockLearner:
+    recipe = replace(RECIPES["default"], optimizer=optimizer, batch=2, warmup_samples=0)
     theta, table = block_layout(CONFIG).genesis(0, 0), embedding_layout(CONFIG).genesis(0, EMBEDDING)
     return BlockLearner(CONFIG, recipe, 0, theta, table, batches=repeated(), seed=0, threads=1)
 
@@ -62,7 +64,7 @@ def test_only_the_layers_matrices_have_muons_state() -> None:
 
 
 def test_both_optimizers_overfit_a_batch() -> None:
-    for optimizer in ("adamw", "muon"):
+    for optimizer in OPTIMIZERS:
         learning = learner(optimizer)
         first = float(learning.step())
         for _ in range(60):
