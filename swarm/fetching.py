@@ -204,8 +204,7 @@ class _Chunks:
 def _holders(core: Core, subject: int) -> list[str]:
     """Whom to ask: holders of the block; for the embedding everybody, since every volunteer has it."""
     blocks: Iterable[int] = core.blocks if subject == EMBEDDING else (subject,)
-    peers = [record.peer_id for block in blocks for record in core.book.holders(block)]
-    return core.router.order(peers, work=1, now=trio.current_time())[:MAX_ASKED]
+    return core.router.order(core.book.peers(blocks), work=1, now=trio.current_time())[:MAX_ASKED]
 
 
 async def _ask_heads(core: Core, subject: int, peers: Sequence[str]) -> tuple[dict[str, StateHead], dict[str, str]]:

@@ -215,6 +215,10 @@ class HolderBook:
             if error is not None and not isinstance(error, ConnectError):
                 raise error
 
+    def peers(self, blocks: Iterable[int]) -> list[str]:
+        """Peer ids of those that can serve any of ``blocks``, each once."""
+        return list(dict.fromkeys(record.peer_id for block in blocks for record in self.holders(block)))
+
     def holders(self, block: int, *, serving: bool = True) -> list[BlockRecord]:
         """Valid records of ``block``: those that can serve, or everybody not gone."""
         now = self._clock.now()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,8 @@ from blockswarm.model.layout import CHUNK_BYTES, chunk_digests, state_digest
 from blockswarm.swarm import fetching
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import ClientError, NoHolderError, UntrustedAnswerError
-from blockswarm.swarm.link import Reply
+from blockswarm.swarm.holders import HolderBook
+from blockswarm.swarm.link import Link, Reply
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.messages import StateHead
 from tests.swarm.signing import certify
@@ -63,23 +63,42 @@ async def honest(method: str, body: dict[str, Any]) -> Reply:
     return Reply({}, VALUES.tobytes()[begin : begin + CHUNK_BYTES])
 
 
+class Functions(Link):
+    """A link that leads to functions instead of peers."""
+
+    def __init__(self, nursery: Any, asked: Counter[str], peers: dict[str, Answer]) -> None:
+        super().__init__(nursery)
+        self._asked, self._peers = asked, peers
+
+    async def call(
+        self, peer_id: str, method: str, body: Mapping[str, Any], *, timeout: float, **options: Any
+    ) -> Reply:
+        assert options["run"] == MANIFEST.digest
+        self._asked[f"{peer_id} {method}"] += 1
+        with trio.fail_after(timeout):
+            return await self._peers[peer_id](method, dict(body))
+
+
+class Listed(HolderBook):
+    """A book in which everybody stands for every block."""
+
+    def __init__(self, core: Core, peers: Iterable[str]) -> None:
+        super().__init__(core.link, core.clock, core.events.add)
+        self._peers = list(peers)
+
+    def peers(self, blocks: Iterable[int]) -> list[str]:
+        return self._peers
+
+
 class World:
-    """A client's core whose link leads to functions instead of peers."""
+    """A client's core in a swarm of functions."""
 
     def __init__(self, nursery: Any, **peers: Answer) -> None:
         self.asked: Counter[str] = Counter()
         self.core = Core(nursery)
         self.core._manifest = MANIFEST
-        self.core.link = self  # type: ignore[assignment]
-        self.core.book = SimpleNamespace(holders=lambda block: [SimpleNamespace(peer_id=p) for p in peers])  # type: ignore[assignment]
-        self._peers = peers
-
-    async def call(
-        self, peer: str, method: str, body: dict[str, Any], *, run: bytes, timeout: float, max_blob: int = 0
-    ) -> Reply:
-        self.asked[f"{peer} {method}"] += 1
-        with trio.fail_after(timeout):
-            return await self._peers[peer](method, body)
+        self.core.link = Functions(nursery, self.asked, peers)
+        self.core.book = Listed(self.core, peers)
 
 
 def fetched(subject: int = 0, **peers: Answer) -> tuple[np.ndarray | Exception, World, float]:
