@@ -23,8 +23,8 @@ from blockswarm.peer.transfer import Offer, StateFetcher, TransferError, heavies
 from blockswarm.swarm.certified import check_certified
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
 from blockswarm.swarm.messages import StateHead
-from blockswarm.swarm.statements import Certificate, MemberList, Vote
 from tests.peer.hosts import running_hosts
+from tests.swarm.signing import certify
 
 # One layer of width 288: a block of 1.5 million values, six chunks.
 MANIFEST = create_manifest(
@@ -40,27 +40,7 @@ def certified(round_number: int, samples: int, *, subject: int = 0, manifest: Ma
     """A state with values of its own, and the certificate of three voters."""
     rng = np.random.default_rng(round_number)
     values = rng.standard_normal(manifest.parameters(subject), dtype=np.float32)
-    members = MemberList.make(
-        SIGNERS[0],
-        manifest.digest,
-        subject=subject,
-        round_number=round_number,
-        parent=bytes(32),
-        samples={signer.peer_id: 16 for signer in SIGNERS},
-        reachable={signer.peer_id: True for signer in SIGNERS},
-    )
-    votes = [
-        Vote.make(
-            signer,
-            manifest.digest,
-            group=members.group,
-            outcome=bytes(32),
-            digest=state_digest(values),
-            samples=samples,
-        )
-        for signer in SIGNERS
-    ]
-    certificate = Certificate.make(members, votes, manifest.digest).raw
+    certificate = certify(manifest, SIGNERS, subject, round_number, state_digest(values), samples)
     return State.make(subject, round_number, values, samples=samples, certificate=certificate)
 
 

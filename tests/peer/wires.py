@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import msgpack
 import numpy as np
 
-from blockswarm.clock import SystemClock
+from blockswarm.clock import Clock, SystemClock
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.rpc import Reply, Request
@@ -62,8 +62,10 @@ class Replica:
     """One peer of the network in memory."""
 
     identity: Identity
-    desk: Desk
     state: State
+    manifest: InitVar[Manifest]
+    clock: InitVar[Clock]
+    desk: Desk = field(init=False)
     methods: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     silent: bool = False
     """Hears and says nothing, as a stopped or killed process."""
@@ -72,6 +74,10 @@ class Replica:
     """The method at whose sending this peer falls silent."""
     silent_at: int = 1
     """At which sending of that method: the first, or, when some have got it already, a later one."""
+
+    def __post_init__(self, manifest: Manifest, clock: Clock) -> None:
+        self.desk = Desk(self.identity.peer_id, manifest, clock, self.head)
+        self.desk.register(self)
 
     def head(self, subject: int) -> State | None:
         return self.state if subject == self.state.subject else None
@@ -95,10 +101,7 @@ class Wires:
         """Messages that never arrive: (sender, receiver, method)."""
         for _ in range(count):
             identity = Identity.ephemeral()
-            replica = Replica(identity, None, genesis)  # type: ignore[arg-type]  # set on the next line
-            replica.desk = Desk(identity.peer_id, manifest, self.clock, replica.head)
-            replica.desk.register(replica)
-            self.replicas[identity.peer_id] = replica
+            self.replicas[identity.peer_id] = Replica(identity, genesis, manifest, self.clock)
 
     @property
     def ids(self) -> list[str]:

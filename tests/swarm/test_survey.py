@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from typing import Any
 
 import trio
 
 from blockswarm.dht.errors import RpcError
 from blockswarm.swarm.core import Core
+from blockswarm.swarm.link import Link, Reply
 from blockswarm.swarm.manifest import Manifest, create_manifest
 from blockswarm.swarm.messages import StateName, StatesRequest
 from blockswarm.swarm.pins import Pin
@@ -20,20 +22,27 @@ def name(number: int) -> StateName:
     return StateName(number, bytes([number]) * 32)
 
 
+class Deaf(Link):
+    """A link that takes down what is asked, and brings no answer."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.bodies: list[Mapping[str, Any]] = []
+
+    async def call(self, peer_id: str, method: str, body: Mapping[str, Any], **_: Any) -> Reply:
+        assert method == "states"
+        self.bodies.append(body)
+        raise RpcError("unreachable")
+
+
 class Asked:
-    """A core whose link takes down what is asked, and answers nothing."""
+    """A core over a deaf link."""
 
     def __init__(self) -> None:
         self.manifest: Manifest = create_manifest(name="asked", now=0.0)
         self.core = Core(None)
         self.core._manifest = self.manifest
-        self.bodies: list[dict[str, Any]] = []
-        self.core.link.call = self.call  # type: ignore[method-assign]
-
-    async def call(self, peer_id: str, method: str, body: dict[str, Any], **_: Any) -> Any:
-        assert method == "states"
-        self.bodies.append(body)
-        raise RpcError("unreachable")
+        self.core.link = self.link = Deaf()
 
     def session(self, pin: Pin) -> Session:
         return Session(self.core, pin, fixed=False, patience=None, report=CallReport("generate", "parallel"))
@@ -42,7 +51,7 @@ class Asked:
         """Digests that the holder of ``block`` was told of."""
         send, _receive = trio.open_memory_channel[str](1)
         await self.core._ask_states("12D3KooWabc", block, send)
-        return StatesRequest.parse(self.bodies[-1]).use
+        return StatesRequest.parse(self.link.bodies[-1]).use
 
 
 def test_a_survey_names_what_sessions_at_work_are_pinned_to_and_nothing_else() -> None:

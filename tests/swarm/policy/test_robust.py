@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from blockswarm.swarm.policy.robust import (
     CENTERINGS,
+    Robust,
     growth_of,
     method_for,
     own_share,
@@ -19,7 +21,7 @@ from blockswarm.swarm.policy.robust import (
     trimmed_each_side,
 )
 
-METHODS = ["none", "clip", "trimmed", "centered"]
+METHODS = get_args(Robust)
 BITS = [("none", "655eef16e888"), ("clip", "e805ca4c32b1"), ("trimmed", "cbdc8dc3efd2"), ("centered", "60dc8877b401")]
 
 
@@ -34,8 +36,8 @@ def even(shares: dict[str, np.ndarray]) -> dict[str, float]:
     return dict.fromkeys(shares, 16.0)
 
 
-def mean_of(shares: dict[str, np.ndarray], method: str, weights: dict[str, float] | None = None) -> np.ndarray:
-    return robust_mean(shares, weights or even(shares), {}, method)[0]  # type: ignore[arg-type]
+def mean_of(shares: dict[str, np.ndarray], method: Robust, weights: dict[str, float] | None = None) -> np.ndarray:
+    return robust_mean(shares, weights or even(shares), {}, method)[0]
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
@@ -66,7 +68,7 @@ def test_the_trimmed_mean_leaves_out_a_quarter_at_either_end_of_every_coordinate
 
 @pytest.mark.parametrize("method", ["trimmed", "centered"])
 @pytest.mark.parametrize("honest", [3, 6, 12])
-def test_a_fifth_of_liars_within_the_norm_bound_moves_the_mean_little(method: str, honest: int):
+def test_a_fifth_of_liars_within_the_norm_bound_moves_the_mean_little(method: Robust, honest: int):
     """Each sends the honest direction backwards, four times as long: the norm check alone lets that through."""
     shares = group(honest)
     truth = mean_of(shares, "none")
@@ -78,7 +80,7 @@ def test_a_fifth_of_liars_within_the_norm_bound_moves_the_mean_little(method: st
 
 @pytest.mark.parametrize("method", ["trimmed", "centered"])
 @pytest.mark.parametrize("count", [4, 8, 16])
-def test_without_liars_it_is_near_the_plain_mean(method: str, count: int):
+def test_without_liars_it_is_near_the_plain_mean(method: Robust, count: int):
     shares = group(count)
     assert distance(mean_of(shares, method), mean_of(shares, "none")) < 0.25
 
@@ -100,10 +102,10 @@ def test_equal_updates_give_themselves_whatever_the_method():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_parts_without_values_and_without_senders(method: str):
+def test_parts_without_values_and_without_senders(method: Robust):
     assert mean_of(dict.fromkeys("abcd", np.zeros(0, np.float32)), method).shape == (0,)
     with pytest.raises(ValueError, match="without accepted senders"):
-        robust_mean({}, {}, {}, method)  # type: ignore[arg-type]
+        robust_mean({}, {}, {}, method)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -116,12 +118,12 @@ def test_parts_without_values_and_without_senders(method: str):
     ),
     data=st.data(),
 )
-def test_no_mean_is_longer_than_its_longest_term_allows(method: str, rows: list[list[float]], data: st.DataObject):
+def test_no_mean_is_longer_than_its_longest_term_allows(method: Robust, rows: list[list[float]], data: st.DataObject):
     shares = {f"p{n}": np.array(row, dtype=np.float32) for n, row in enumerate(rows)}
     weights = {name: data.draw(st.floats(1, 64)) for name in shares}
     mean = mean_of(shares, method, weights)
     longest = max(squared_length(share) for share in shares.values())
-    assert squared_length(mean) <= 1.001 * growth_of(method) * longest + 1e-6  # type: ignore[arg-type]
+    assert squared_length(mean) <= 1.001 * growth_of(method) * longest + 1e-6
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 1000, 65_536, 65_537, 200_003])
@@ -131,15 +133,15 @@ def test_a_squared_length_is_summed_in_float64(size: int):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_shares_of_the_mean_add_up_to_one(method: str):
+def test_shares_of_the_mean_add_up_to_one(method: Robust):
     weights = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 2.0}
-    assert sum(own_share(weights, sender, method) for sender in weights) == pytest.approx(1)  # type: ignore[arg-type]
+    assert sum(own_share(weights, sender, method) for sender in weights) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("method", "expected"), BITS)
-def test_the_bits_are_the_same_on_every_machine(method: str, expected: str):
+def test_the_bits_are_the_same_on_every_machine(method: Robust, expected: str):
     bits = (np.random.Philox(5).random_raw(5 * 70_000).astype(np.int64) >> 40).astype(np.float32) * np.float32(2**-40)
     shares = {f"p{n}": row for n, row in enumerate(bits.reshape(5, -1))}
     clips = {"p1": 0.75} if method == "clip" else {}
-    mean, _ = robust_mean(shares, dict(zip(shares, [3.0, 5.0, 7.0, 7.0, 1.0], strict=True)), clips, method)  # type: ignore[arg-type]
+    mean, _ = robust_mean(shares, dict(zip(shares, [3.0, 5.0, 7.0, 7.0, 1.0], strict=True)), clips, method)
     assert hashlib.sha256(mean.astype("<f4").tobytes()).hexdigest()[:12] == expected
