@@ -10,6 +10,7 @@ from blockswarm.model.learner import BlockLearner
 from blockswarm.peer.allreduce import reduce_part
 from blockswarm.peer.ledger import correction, kept_share
 from blockswarm.swarm.codec import decode, encode, encoded_size
+from blockswarm.swarm.policy.outer import outer_step
 
 CARRY = 1.0
 """Share of an update that was not accepted that stays with its worker."""
@@ -35,13 +36,16 @@ class Subject:
         deltas = [self._live(worker) - self.state for worker in self._workers]
         sent = {str(n): self._travel(delta) for n, delta in enumerate(deltas)}
         weights = {n: 1.0 for n in sent if random.random() < settings.participation}
-        old, self.state = self.state, self.state.copy()
+        old = self.state
         if weights:
-            reduced = reduce_part(sent, weights, settings.compression)
-            self.bytes_sent += len(reduced.data) * len(sent)
-            self._move(decode(reduced.data, old.size, settings.compression))
             reducer = next(iter(weights))
-            sent[reducer] = sent[reducer] - reduced.lost * np.float32(len(weights))
+            reduced = reduce_part(sent, weights, settings.compression, own_id=reducer)
+            self.bytes_sent += len(reduced.data) * len(sent)
+            mean = decode(reduced.data, old.size, settings.compression)
+            step, self._velocity = outer_step(mean, self._velocity, momentum=settings.momentum, rate=settings.rate)
+            self.state = old + step
+            if reduced.owed is not None:
+                sent[reducer] = sent[reducer] - reduced.owed
         for n, (worker, delta) in enumerate(zip(self._workers, deltas, strict=True)):
             part = sent[str(n)] if str(n) in weights else None
             change = correction(old, self.state, delta, part, kept_share(part is not None, "carry", CARRY))
@@ -55,11 +59,3 @@ class Subject:
         compression = self._settings.compression
         self.bytes_sent += encoded_size(delta.size, compression)
         return decode(encode(delta, compression), delta.size, compression)
-
-    def _move(self, mean: Float32) -> None:
-        """The outer step: Nesterov's, which with momentum 0 and rate 1 adds the mean itself."""
-        momentum, rate = np.float32(self._settings.momentum), np.float32(self._settings.rate)
-        if momentum:
-            self._velocity = momentum * self._velocity + mean
-            mean = mean + momentum * self._velocity
-        self.state += rate * mean

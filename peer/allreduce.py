@@ -24,6 +24,13 @@ from blockswarm.swarm.policy.acceptance import PartReport, decide
 from blockswarm.swarm.policy.robust import Robust, own_share, robust_mean
 from blockswarm.swarm.statements import Decision
 
+OWED_AT_MOST = 2.0
+"""A reducer counts what encoding lost of everybody's mean at most this many times the group's size as its own work.
+
+With equal weights once the size is all of it. A reducer with few samples would count it hundreds of times: an update so
+long that its peers would refuse it, with everything it has trained.
+"""
+
 TAKE_OVER = 0.5
 """Share of the decide phase after which the next in order decides in the leader's place."""
 
@@ -197,10 +204,10 @@ async def gather(exchange: Exchange) -> None:
             settings.compression,
             decision.clips,
             settings.robust,
+            exchange.own_id,
         )
         exchange.shortened = reduced.shortened
-        if exchange.own_id in decision.weights:
-            exchange.owed = reduced.lost / np.float32(own_share(decision.weights, exchange.own_id, settings.robust))
+        exchange.owed = reduced.owed
         book.add_result(book.own_part, reduced.data, reduced.digest)
         body = {
             "subject": book.subject,
@@ -224,8 +231,9 @@ class Reduced:
     """The encoded mean."""
     digest: bytes
     """Its SHA-256."""
-    lost: npt.NDArray[np.float32]
-    """What encoding lost of it: mean minus decoded."""
+    owed: npt.NDArray[np.float32] | None
+    """What encoding lost of it (mean minus decoded), in units of the reducer's own update; None when nothing was lost,
+    or the reducer's update is not in the mean."""
     shortened: dict[str, float]
     """See `robust_mean`."""
 
@@ -236,9 +244,16 @@ def reduce_part(
     compression: str,
     clips: Mapping[str, float] | None = None,
     robust: Robust = "none",
+    own_id: str = "",
 ) -> Reduced:
-    """The mean of the accepted senders' parts as it goes on the wire; the same bits on every machine."""
+    """The mean of the accepted senders' parts as it goes on the wire, and what its reducer ``own_id`` owes for it."""
     mean, shortened = robust_mean(shares, weights, clips or {}, robust)
     data = encode(mean, compression)
-    lost = mean - decode(data, len(mean), compression)
-    return Reduced(data, hashlib.sha256(data).digest(), lost, shortened)
+    owed: npt.NDArray[np.float32] | None = None
+    if own_id in weights:
+        owed = mean - decode(data, len(mean), compression)
+        if owed.any():
+            owed *= np.float32(min(1.0 / own_share(weights, own_id, robust), OWED_AT_MOST * len(weights)))
+        else:
+            owed = None
+    return Reduced(data, hashlib.sha256(data).digest(), owed, shortened)

@@ -67,7 +67,7 @@ class Exchange:
     """Replicas on record, without ourselves."""
     reachable: bool = True
     owed: npt.NDArray[np.float32] | None = None
-    """What encoding lost of the mean that we reduced, in units of our own update: ours to bring in again."""
+    """See `Reduced.owed`: ours to bring in again."""
     shortened: dict[str, float] = field(default_factory=dict)
     """Members to whose part centered clipping left little, and which share of it; known for our own part alone."""
     on_phase: Callable[[str], None] = lambda _: None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from blockswarm.peer.allreduce import agree, gather, scatter
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.commit import commit
-from blockswarm.peer.exchange import Exchange, RoundFailed
+from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
 from blockswarm.peer.heads import Head
 from blockswarm.peer.meeting import meet
 from blockswarm.peer.states import State
@@ -94,25 +94,33 @@ async def run_round(exchange: Exchange) -> RoundResult:
         failure = str(error)
     finally:
         phase("")
-    return _result(exchange, state, failure, own_parts)
+    sent = await off_loop(exchange.delta.nbytes, _sent, exchange, state, own_parts)
+    return _result(exchange, state, failure, sent)
 
 
-def _result(
-    exchange: Exchange, state: State | None, failure: str, own_parts: dict[int, npt.NDArray[np.float32]]
-) -> RoundResult:
+def _sent(
+    exchange: Exchange, state: State | None, own_parts: dict[int, npt.NDArray[np.float32]]
+) -> npt.NDArray[np.float32] | None:
+    """See `RoundResult.sent`."""
     book = exchange.book
     decision, outcome = book.decision, book.outcome
+    voted = state or book.candidate
+    if voted is None or outcome is None or decision is None or exchange.own_id not in decision.weights:
+        return None
+    sent = np.zeros_like(exchange.delta)
+    for part in outcome.parts:
+        begin, end = book.bounds[part]
+        sent[begin:end] = own_parts[part]
+        if part == book.own_part and exchange.owed is not None:
+            sent[begin:end] -= exchange.owed
+    return sent
+
+
+def _result(exchange: Exchange, state: State | None, failure: str, sent: npt.NDArray[np.float32] | None) -> RoundResult:
+    book = exchange.book
+    decision = book.decision
     members = list(book.members.members) if book.members else []
     accepted = list(decision.weights) if decision else []
-    sent: npt.NDArray[np.float32] | None = None
-    voted = state or book.candidate
-    if voted is not None and outcome is not None and exchange.own_id in accepted:
-        sent = np.zeros_like(exchange.delta)
-        for part in outcome.parts:
-            begin, end = book.bounds[part]
-            sent[begin:end] = own_parts[part]
-            if part == book.own_part and exchange.owed is not None:
-                sent[begin:end] -= exchange.owed
     rejected = dict(decision.rejected) if decision else {}
     for peer_id, report in book.shares.items():
         if report.problem and peer_id not in accepted:

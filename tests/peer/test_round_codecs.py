@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from blockswarm.peer.allreduce import reduce_part
 from blockswarm.peer.round import RoundResult
-from blockswarm.swarm.codec import PRODUCTION, encoded_size
+from blockswarm.swarm.codec import PRODUCTION, decode, encoded_size
 from blockswarm.swarm.policy.grouping import part_bounds
 from tests.peer.wires import Wires
 
@@ -104,3 +105,24 @@ async def test_a_part_with_a_scale_that_is_no_number_is_left_out_and_its_sender_
     for result in (results[0], results[2]):
         assert result.failure == "" and result.rejected[bad.identity.peer_id] == "not finite"
     assert results[0].state.digest == results[2].state.digest
+
+
+def test_a_reducer_with_few_samples_does_not_owe_more_than_an_update_can_hold():
+    """Its share of the mean is 1/751; 751 times everybody's rounding would be refused as an absurdly long update."""
+    rng = np.random.default_rng(0)
+    shares = {name: rng.standard_normal(6400).astype(np.float32) for name in "abcd"}
+    weights = {"a": 4.0, "b": 1000.0, "c": 1000.0, "d": 1000.0}
+    few, many = (reduce_part(shares, weights, "int4", own_id=name) for name in "ab")
+    assert few.data == many.data and few.owed is not None and many.owed is not None
+    assert np.linalg.norm(few.owed) < np.linalg.norm(shares["a"])
+    # Below the bound it is exact: what is owed, times the own share, is what was lost.
+    mean = sum(np.float32(weight / 3004) * shares[name] for name, weight in weights.items())
+    lost = mean - decode(many.data, 6400, "int4")
+    np.testing.assert_allclose(many.owed * 1000 / 3004, lost, atol=1e-5)
+
+
+@pytest.mark.parametrize("own_id", ["a", "stranger"])
+def test_who_loses_nothing_or_has_no_part_in_the_mean_owes_nothing(own_id: str):
+    shares = {"a": np.ones(64, np.float32)}
+    compression = "none" if own_id == "a" else "int4"
+    assert reduce_part(shares, {"a": 1.0}, compression, own_id=own_id).owed is None
