@@ -140,11 +140,15 @@ def test_everyone_with_the_same_view_finds_the_same_even_assignment_and_it_is_st
 # -- moving --------------------------------------------------------------------------------------------------------
 
 
+GAIN = 1.3
+"""From which improvement on moves for speed are made here; by default none is."""
+
+
 def movers(replicas: list[Replica], blocks: int, turn: int = 0) -> dict[str, int]:
     """Who would move where, everyone deciding on the same view."""
     found = {}
     for r in replicas:
-        target = should_move(blocks, replicas, own_id=r.peer_id, own_block=r.block, turn=turn)
+        target = should_move(blocks, replicas, own_id=r.peer_id, own_block=r.block, turn=turn, gain=GAIN)
         if target is not None:
             found[r.peer_id] = target
     return found
@@ -155,6 +159,14 @@ def test_a_bare_block_draws_exactly_one_replica_from_the_strongest_block() -> No
         moves = movers(training(3, 0, 2), 3, turn)
         assert list(moves.values()) == [1]
         assert next(iter(moves)).startswith("old0.")
+
+
+def test_by_default_only_a_bare_block_is_worth_a_move() -> None:
+    unequal = training(9, 1)
+    assert movers(unequal, 2), "with a gain that counts, somebody would go"
+    for replica in unequal:
+        chosen = should_move(2, unequal, own_id=replica.peer_id, own_block=replica.block, turn=0)
+        assert chosen is None
 
 
 def test_nobody_leaves_its_own_block_bare() -> None:
