@@ -10,10 +10,9 @@ from typing import Literal
 from blockswarm.dht.addresses import check_listen
 from blockswarm.errors import UsageError
 from blockswarm.naming import option
+from blockswarm.swarm.options import MAX_SEED
 
 DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
-
-MAX_SEED = 2**63 - 1
 
 
 class ConfigError(UsageError):
