@@ -58,6 +58,10 @@ def random_updates(count: int) -> list[Float32]:
     return [(1e-3 * rng.standard_normal(count)).astype(np.float32) for _ in range(UPDATES)]
 
 
+DECAYS = {"experimental-dct": 0.999}
+"""DeMo's momentum; every other residual is kept whole."""
+
+
 def length(values: npt.NDArray[np.floating]) -> float:
     """Euclidean norm in float64."""
     return float(np.linalg.norm(values.astype(np.float64)))
@@ -77,7 +81,7 @@ def measure(name: str, values: Float32, updates: list[Float32], repeats: int) ->
     """One row of the table."""
     count = len(values)
     data = encode(values, name)
-    feedback = ErrorFeedback(len(updates[0]), name)
+    feedback = ErrorFeedback(len(updates[0]), name, decay=DECAYS.get(name, 1.0))
     sent = sum(decode(feedback.encode(update), len(update), name) for update in updates)
     given = sum(updates[1:], updates[0])
     lost = decode(encode(updates[0], name), len(updates[0]), name) - updates[0]

@@ -25,7 +25,7 @@ from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
 from blockswarm.model.layout import EMBEDDING, layout_of, state_digest
 from blockswarm.naming import option
 from blockswarm.swarm.canonical import canonical_bytes, plain
-from blockswarm.swarm.codec import NAMES, encoded_size
+from blockswarm.swarm.codec import FOR_RUNS, encoded_size
 from blockswarm.swarm.errors import ManifestError, given_manifest
 from blockswarm.swarm.manifest_fields import (
     MAX_MANIFEST_BYTES,
@@ -317,8 +317,8 @@ def create_manifest(
     problems = check_sizes(model, outer)
     if not (math.isfinite(round_seconds) and round_seconds > 0):
         problems.append(f"{option('round_seconds')} {round_seconds}: must be a positive number of seconds")
-    if compression not in NAMES:
-        problems.append(f"{option('compression')} {compression!r}: must be one of {', '.join(NAMES)}")
+    if compression not in FOR_RUNS:
+        problems.append(f"{option('compression')} {compression!r}: must be one of {', '.join(FOR_RUNS)}")
     if problems:
         raise ManifestError(f"new manifest: {'; '.join(problems)}", problems)
     genesis = {

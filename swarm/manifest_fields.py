@@ -22,7 +22,7 @@ from blockswarm.model.config import ModelConfig
 from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import layout_of
 from blockswarm.naming import option
-from blockswarm.swarm.codec import Compression
+from blockswarm.swarm.codec import FOR_RUNS, Compression
 from blockswarm.swarm.policy.phases import PhaseLengths
 from blockswarm.swarm.policy.robust import Robust
 
@@ -112,10 +112,16 @@ class Rounds(Section):
         )
 
 
+def _same_everywhere(compression: str) -> str:
+    if compression not in FOR_RUNS:
+        raise ValueError(f"must be one of {', '.join(FOR_RUNS)}: others do not decode to the same bits everywhere")
+    return compression
+
+
 class Averaging(Section):
     """How accepted updates become one."""
 
-    compression: Compression = Field(
+    compression: Annotated[Compression, AfterValidator(_same_everywhere)] = Field(
         description='encoding of updates on the wire: "none" (fp32), "fp16", "int8" or "int4"; "experimental-..." ones'
     )
     max_weight_ratio: Annotated[float, Field(ge=1, le=1000)] = Field(

@@ -7,25 +7,23 @@ comparison. The bytes are written down in ``docs/protocol.md``.
 from blockswarm.swarm.codec.base import CodecError
 from blockswarm.swarm.codec.feedback import ErrorFeedback
 from blockswarm.swarm.codec.registry import (
+    FOR_RUNS,
     NAMES,
-    PRODUCTION,
     Compression,
     decode,
     encode,
     encoded_size,
-    group_size,
     norm_growth,
 )
 
 __all__ = [
+    "FOR_RUNS",
     "NAMES",
-    "PRODUCTION",
     "CodecError",
     "Compression",
     "ErrorFeedback",
     "decode",
     "encode",
     "encoded_size",
-    "group_size",
     "norm_growth",
 ]

@@ -33,12 +33,15 @@ class Codec(ABC):
     group : int
         Values that are encoded together. A vector that is cut at multiples of it encodes piece by piece to the same
         bytes.
+    exact : bool
+        Whether the same bytes mean the same bits on every machine. A run needs that: its members vote on digests.
     growth : float
         The squared norm of what is decoded is at most this many times that of what was encoded.
     """
 
     name: str
     group: int
+    exact: bool = True
     growth: float = 1.01
 
     @abstractmethod

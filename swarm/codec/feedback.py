@@ -12,7 +12,7 @@ class ErrorFeedback:
     """The residual of one sender's vector.
 
     A running peer needs none of this: its live weights keep whatever the average does not contain of its update
-    (``peer/ledger.py``). This is the same bookkeeping for experiments that hold no live weights.
+    (``peer/ledger.py``). This is the same bookkeeping where there are none, as in `benchmarks/codec.py`.
 
     Parameters
     ----------

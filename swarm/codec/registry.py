@@ -22,7 +22,7 @@ Compression = Literal[
     "experimental-top1",
     "experimental-dct",
 ]
-"""What a manifest may name."""
+"""Every codec; `FOR_RUNS` are those that a manifest may name."""
 
 _CODECS: dict[str, Codec] = {
     codec.name: codec
@@ -39,8 +39,8 @@ _CODECS: dict[str, Codec] = {
 }
 
 NAMES = tuple(_CODECS)
-PRODUCTION = tuple(name for name in NAMES if not name.startswith("experimental-"))
-"""Codecs that decode to the same bits everywhere and cost no quality that we could measure."""
+FOR_RUNS = tuple(name for name, codec in _CODECS.items() if codec.exact)
+"""Codecs that decode to the same bits everywhere, as the members of a run must: they vote on digests."""
 
 
 def _codec(name: str) -> Codec:
@@ -48,11 +48,6 @@ def _codec(name: str) -> Codec:
     if codec is None:
         raise CodecError(f"no codec named {name[:40]!r}; there are {', '.join(NAMES)}")
     return codec
-
-
-def group_size(name: str) -> int:
-    """Values that ``name`` encodes together: a vector cut at multiples of it encodes piecewise to the same bytes."""
-    return _codec(name).group
 
 
 def norm_growth(name: str) -> float:
@@ -86,7 +81,7 @@ def decode(data: bytes | bytearray | memoryview, count: int, name: str) -> Float
     """The ``count`` values that ``data`` means: a new float32 vector, the same bits on every machine.
 
     Integers are exact in float32 and each is multiplied once; no mathematical library is involved
-    (``experimental-dct`` excepted).
+    (those not in `FOR_RUNS` excepted).
 
     Raises
     ------

@@ -35,6 +35,7 @@ class CosineCodec(GroupedCodec):
 
     name = "experimental-dct"
     group = 64
+    exact = False
 
     def row_size(self, values: int) -> int:
         return 4 * kept(values, PERCENT)

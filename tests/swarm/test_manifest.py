@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from blockswarm.model.config import SIZES, ModelConfig
 from blockswarm.model.layout import EMBEDDING, state_digest
-from blockswarm.swarm.codec import NAMES
+from blockswarm.swarm.codec import FOR_RUNS
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest import PROTOCOL_VERSION, Manifest, create_manifest, subject_name
 
@@ -90,7 +90,7 @@ _floats = st.floats(min_value=0.001, max_value=1.0)
     carry_discount=_floats,
     local_steps=st.one_of(st.just("elastic"), st.integers(1, 1_000_000)),
     max_norm_ratio=st.floats(1.5, 1000.0),
-    compression=st.sampled_from(NAMES),
+    compression=st.sampled_from(FOR_RUNS),
 )
 def test_any_manifest_survives_both_encodings(**values: Any) -> None:
     manifest = make(**values)
@@ -212,6 +212,7 @@ def test_subjects_have_names_for_people() -> None:
         ("rounds.late", "retry", "'carry' or 'drop'"),
         ("rounds.carry_discount", 1.5, "less than or equal to 1"),
         ("rounds.group_size", 1, "greater than or equal to 2"),
+        ("averaging.compression", "experimental-dct", "do not decode to the same bits everywhere"),
         ("averaging.compression", "zip", "'none', 'fp16', 'int8', 'int4'"),
         ("averaging.max_weight_ratio", 0.5, "greater than or equal to 1"),
         ("averaging.robust", "median", "'none', 'clip', 'trimmed' or 'centered'"),
@@ -357,6 +358,8 @@ def test_unknown_names_are_told_with_the_known_ones() -> None:
         make(size="huge")
     with pytest.raises(ManifestError, match=r"compression 'zip': must be one of none, fp16"):
         make(compression="zip")
+    with pytest.raises(ManifestError, match=r"compression 'experimental-dct': must be one of none, fp16"):
+        make(compression="experimental-dct")
     with pytest.raises(ManifestError, match=r"new manifest: outer: must be 'none' or 'nesterov', is 'adam'$"):
         make(outer="adam")
     with pytest.raises(ManifestError, match="no recipe named 'cake'; there are default, paper"):

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blockswarm.swarm.codec import NAMES, PRODUCTION, CodecError, decode, encode, encoded_size, group_size, norm_growth
+from blockswarm.swarm.codec import FOR_RUNS, NAMES, CodecError, decode, encode, encoded_size, norm_growth, registry
 
-EVERYWHERE_THE_SAME = [name for name in NAMES if name != "experimental-dct"]
+EVERYWHERE_THE_SAME = FOR_RUNS
+PRODUCTION = ("none", "fp16", "int8", "int4")
 BLOCKWISE = ["int8", "int4"]
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-8000, max_value=8000)
 
@@ -30,8 +31,8 @@ def error(values: np.ndarray, name: str) -> float:
     return float(np.linalg.norm(lost) / np.linalg.norm(values))
 
 
-def test_what_swarms_may_use_is_exact_or_integers_and_the_rest_says_that_it_is_an_experiment():
-    assert PRODUCTION == ("none", "fp16", "int8", "int4")
+def test_what_is_not_exact_or_integers_says_that_it_is_an_experiment():
+    assert set(PRODUCTION) < set(FOR_RUNS) == set(NAMES) - {"experimental-dct"}
     assert all(name.startswith("experimental-") for name in set(NAMES) - set(PRODUCTION))
 
 
@@ -69,7 +70,7 @@ def test_int4_takes_at_most_a_seventh_of_float32_and_loses_a_tenth_of_the_length
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_vector_cut_at_multiples_of_the_group_encodes_piece_by_piece_to_the_same_bytes(name: str):
-    group = group_size(name)
+    group = registry._codec(name).group
     values = update(7 * group + group // 3)
     pieces = [values[: 2 * group], values[2 * group : 5 * group], values[5 * group :]]
     assert b"".join(encode(piece, name) for piece in pieces) == encode(values, name)
