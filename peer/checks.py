@@ -11,7 +11,7 @@ from blockswarm.peer.joining import check_block, check_memory
 from blockswarm.swarm.manifest import Manifest
 
 
-@dataclass(frozen=True)
+@dataclass
 class Inputs:
     """What the options name, read."""
 
@@ -19,13 +19,19 @@ class Inputs:
     """The manifest of the ``manifest`` option; else it comes from the swarm."""
     spec: str | None
     """Name of the text, if it is known already."""
-    text: bytes | None
-    """The whole text, if its name is known already."""
+    text: bytes | Corpus | None
+    """The whole text if its name is known already, split if the manifest is; None once it has been taken."""
 
-    def corpus(self, manifest: Manifest) -> Corpus:
-        """The text to train on, split; it is read now if only the swarm's manifest names it. Raises `CorpusError`."""
+    def take_corpus(self, manifest: Manifest) -> Corpus:
+        """The text to train on, split; it is read now if only the swarm's manifest names it.
+
+        It may be a gigabyte, so it is handed over: nothing is kept here. Raises `CorpusError`.
+        """
+        text, self.text = self.text, None
+        if isinstance(text, Corpus):
+            return text
         spec = self.spec or manifest.data.name
-        return split(read_text(spec) if self.text is None else self.text, spec, context=manifest.model.context)
+        return split(read_text(spec) if text is None else text, spec, context=manifest.model.context)
 
 
 def read_inputs(config: PeerConfig) -> Inputs:
@@ -53,7 +59,9 @@ def read_inputs(config: PeerConfig) -> Inputs:
         check_block(config.block, manifest)
         check_memory(manifest)
     spec = config.data or (manifest.data.name if manifest is not None else None)
-    inputs = Inputs(manifest, spec, None if spec is None else read_text(spec))
-    if manifest is not None:
-        inputs.corpus(manifest)  # whether the text is long enough
-    return inputs
+    if spec is None:
+        return Inputs(manifest, None, None)
+    text = read_text(spec)
+    # Splitting tells whether it is long enough.
+    known = text if manifest is None else split(text, spec, context=manifest.model.context)
+    return Inputs(manifest, spec, known)

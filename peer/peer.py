@@ -115,7 +115,7 @@ class Peer:
     async def _volunteer(self, host: Host, inputs: Inputs) -> None:
         """Enter the swarm and work in it."""
         connection = await connect(host, self.config, inputs.manifest, self.clock, self.console.emit)
-        corpus = await asyncio.to_thread(inputs.corpus, connection.manifest)
+        corpus = await asyncio.to_thread(inputs.take_corpus, connection.manifest)
         self.connection = connection
         self.announcer = Announcer(connection.directory, self._record, self.clock)
         resumed = await self._resume(connection)

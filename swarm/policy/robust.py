@@ -10,8 +10,8 @@
 With fewer than four updates there is no majority to lean on, and the last two are ``clip``.
 
 Everything is float32 in list order, and lengths are summed in a fixed order in float64, so that the same part gives
-the same bits wherever it is reduced. Today one member reduces it and all others take its bytes; a second one could check
-the first.
+the same bits wherever it is reduced. Today one member reduces it and all others take its bytes; a second one could
+check the first.
 """
 
 from __future__ import annotations

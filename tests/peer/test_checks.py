@@ -60,7 +60,7 @@ def test_a_text_too_short_for_the_manifest_at_hand(tmp_path: Path, manifest: Pat
     # Without a manifest the context is not known yet.
     inputs = read_inputs(config(data=str(text)))
     with pytest.raises(CorpusError, match="context of 32"):
-        inputs.corpus(Manifest.load(manifest))
+        inputs.take_corpus(Manifest.load(manifest))
 
 
 def test_the_manifests_own_text_is_read_when_no_other_is_named(manifest: Path) -> None:
@@ -81,7 +81,8 @@ def test_what_is_named_is_read_once(tmp_path: Path, manifest: Path) -> None:
     inputs = read_inputs(config(data=str(text), manifest=manifest, block=1))
     text.unlink()
     assert inputs.manifest == Manifest.load(manifest)
-    assert inputs.corpus(Manifest.load(manifest)).name == str(text)
+    assert inputs.take_corpus(Manifest.load(manifest)).name == str(text)
+    assert inputs.text is None, "a gigabyte of text is not held beside the corpus made of it"
 
 
 def test_with_nothing_named_everything_comes_from_the_swarm() -> None:
