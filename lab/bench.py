@@ -74,8 +74,15 @@ class Want:
     def key(self, text: LabText, source: Source) -> str:
         """A name for the measurement, apart from which readouts."""
         names = [plan.key(text.corpus.digest) for plan in self.plans]
+        if not names:
+            names = [counts_name(text)]
         content = "\0".join([*names, self.part, str(source.eval_bytes)])
         return hashlib.sha256(content.encode()).hexdigest()[:24]
+
+
+def counts_name(text: LabText) -> str:
+    """The file of the n-gram model of a text's training bytes, within a store."""
+    return f"counts-{NGRAM_ORDER}-{text.corpus.digest.hex()[:24]}.ngram"
 
 
 @dataclass(frozen=True)
@@ -293,7 +300,7 @@ def _counts() -> NgramModel:
     from blockswarm.model.ngram_file import build_ngram_file
 
     worker = _Worker
-    path = worker.store.folder / f"counts-{worker.text.corpus.digest.hex()[:24]}.ngram"
+    path = worker.store.folder / counts_name(worker.text)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, build_ngram_file(worker.text.corpus.train, order=NGRAM_ORDER))

@@ -98,6 +98,17 @@ def test_a_damaged_training_is_made_again_to_the_same_figures(cache: Path, folde
     assert [row.nats_per_byte for row in again.rows] == [row.nats_per_byte for row in before.rows]
 
 
+def test_another_text_in_the_same_folder_gets_counts_of_its_own(cache: Path, folder: Path, tmp_path: Path) -> None:
+    """Texts share the folder for what was trained; what was made of one is never taken for the other's."""
+    (tmp_path / "other.txt").write_text("an altogether different text, said again and again. " * 200)
+    other = replace(SMOKE, output=cache, data=str(tmp_path / "other.txt"))
+    here = run(replace(other, name="relay", output=tmp_path / "fresh"))
+    (cache / "relay.json").rename(cache / "relay.json.kept")
+    there = run(replace(other, name="relay"))
+    (cache / "relay.json.kept").rename(cache / "relay.json")
+    assert [row.nats_per_byte for row in there.rows] == [row.nats_per_byte for row in here.rows]
+
+
 def test_figures_that_are_there_are_not_overwritten_unasked(cache: Path, folder: Path) -> None:
     with pytest.raises(LabUsageError, match="is there already; resume=True"):
         run(replace(SMOKE, output=cache, data=str(folder)))
