@@ -74,14 +74,19 @@ class Stack:
         rows, expert, targets = [], [], []
         with torch.inference_mode():
             for windows, starts, take_from in cut_windows(text[:-1], self.model.context, WINDOWS_AT_ONCE):
-                x = torch.from_numpy(windows.astype(np.int64)).to(self.device)
-                alone = [self.logits(b, x, None, level).log_softmax(-1) for b, level in enumerate(self.levels)]
-                mixed = sum_of(alone).div(len(alone)).log_softmax(-1)
-                rows.append(mixed[:, take_from:].reshape(-1, VOCABULARY).cpu().numpy())
+                x, y = self.tensors(text, windows, starts)
+                blocks = _Passes(self, x, y, starts).parallel()
+                rows.append(blocks[:, take_from:].reshape(-1, VOCABULARY).cpu().numpy())
                 expert.append(counts.log_probs(windows)[:, take_from:].reshape(-1, VOCABULARY))
-                targets.append(text[starts[:, None] + np.arange(take_from, windows.shape[1]) + 1].ravel())
+                targets.append(y[:, take_from:].flatten().cpu().numpy().astype(np.uint8))
         fit = fit_mixture(np.concatenate(rows), np.concatenate(expert), np.concatenate(targets))
         self.counts, self.counts_weight = counts, fit.weight
+
+    def tensors(self, text: Bytes, windows: Bytes, starts: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Windows of ``text`` and the bytes that follow each of theirs, int64 ``[n, t]`` on the device."""
+        y = text[starts[:, None] + np.arange(windows.shape[1]) + 1]
+        x, following = (torch.from_numpy(part.astype(np.int64)).to(self.device) for part in (windows, y))
+        return x, following
 
     def logits(self, block: int, x: Tensor, z: Tensor | None, sigma: float | Tensor) -> Tensor:
         """Logits ``[n, t, 256]`` of one block at one level."""
@@ -128,9 +133,7 @@ def measure(
     done = 0
     with torch.inference_mode():
         for windows, starts, take_from in cut_windows(text[:-1], stack.model.context, at_once):
-            positions = starts[:, None] + np.arange(windows.shape[1])
-            x = torch.from_numpy(windows.astype(np.int64)).to(stack.device)
-            y = torch.from_numpy(text[positions + 1].astype(np.int64)).to(stack.device)
+            x, y = stack.tensors(text, windows, starts)
             for name, rows in reading.rows(x, y, starts).items():
                 parts[name].append(rows[:, take_from:].flatten().cpu().numpy())
             done += windows.shape[0] * (windows.shape[1] - take_from)
@@ -168,9 +171,7 @@ class Reading:
         if kind == "alone":
             log_probs = passes.alone(blocks[0])
         elif kind == "parallel":
-            chosen = blocks or tuple(everyone)
-            log_probs = sum_of([passes.alone(b) for b in chosen]) * (sharpness / len(chosen))
-            log_probs = log_probs.log_softmax(-1) if len(chosen) > 1 or sharpness != 1.0 else log_probs
+            log_probs = passes.parallel(blocks, sharpness)
         elif kind == "parallel+ngram":
             log_probs = passes.with_counts()
         elif kind == "level-max":
@@ -225,10 +226,15 @@ class _Passes:
             self._alone[block] = logits.log_softmax(-1).clamp_(min=VETO_FLOOR)
         return self._alone[block]
 
+    def parallel(self, blocks: tuple[int, ...] = (), sharpness: float = 1.0) -> Tensor:
+        """The mean log-probability of some blocks, by default all, times ``sharpness``, renormalised."""
+        chosen = blocks or tuple(range(len(self._stack.blocks)))
+        return (sum_of([self.alone(b) for b in chosen]) * (sharpness / len(chosen))).log_softmax(-1)
+
     def with_counts(self) -> Tensor:
         stack = self._stack
         assert stack.counts is not None
-        blocks = sum_of([self.alone(b) for b in range(len(stack.blocks))]).div(len(stack.blocks)).log_softmax(-1)
+        blocks = self.parallel()
         counts = torch.from_numpy(stack.counts.log_probs(self._x.cpu().numpy().astype(np.uint8))).to(stack.device)
         return torch.lerp(blocks, counts, stack.counts_weight).log_softmax(-1)
 
