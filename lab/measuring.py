@@ -29,6 +29,7 @@ from blockswarm.model.mixing import VETO_FLOOR, sweep_noise
 from blockswarm.model.mixing_fit import fit_mixture
 from blockswarm.model.ngram import NgramModel
 from blockswarm.model.partition import readout_sigma, sigma_at, sweep_sigmas
+from blockswarm.model.readout import euler_step, sweep_scale
 from blockswarm.model.scoring import cut_windows
 
 Bytes = NDArray[np.uint8]
@@ -245,7 +246,7 @@ class _Passes:
         if not self._sweep:
             stack = self._stack
             levels = sweep_sigmas(stack.recipe, stack.model.blocks)
-            z = self._noise() * (1.0 + levels[0] ** 2) ** 0.5
+            z = self._noise() * sweep_scale(levels[0])
             for block, sigma in enumerate(levels):
                 logits = stack.logits(block, self._x, z, sigma)
                 log_probs = logits.log_softmax(-1)
@@ -254,8 +255,7 @@ class _Passes:
                 if block == len(levels) - 1:
                     self._corrected = (logits - z @ table.T / sigma**2).log_softmax(-1)
                 else:
-                    slope = (z - log_probs.exp() @ table) / sigma
-                    z = z + (levels[block + 1] - sigma) * slope
+                    z = euler_step(z, log_probs, table, sigma, levels[block + 1])
         return self._sweep
 
     def corrected(self) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from blockswarm.model.block import Block, Cache
 from blockswarm.model.config import ModelConfig, Recipe
@@ -16,6 +17,31 @@ from blockswarm.model.partition import readout_sigma, sweep_sigmas
 
 _POSITIONS_AT_ONCE = 8192
 """Rows computed together; bounds the memory of a large request."""
+
+
+def sweep_scale(sigma_max: float) -> float:
+    """What unit noise is multiplied by to begin a sweep: √(1 + σ_max²), the spread of e + σ_max·ε with ‖e‖ = 1."""
+    return float((1.0 + sigma_max**2) ** 0.5)
+
+
+def euler_step(z: Tensor, log_probs: Tensor, table: Tensor, sigma: float, next_sigma: float) -> Tensor:
+    """One step of the noise sweep: ``d = (z − p·E)/σ``, ``z + (σ_next − σ)·d``.
+
+    Parameters
+    ----------
+    z : Tensor
+        float32 ``[n, t, dim]`` at ``sigma``.
+    log_probs, table : Tensor
+        float32 ``[n, t, 256]``, what the block predicts there, and ``[256, dim]``, E.
+    sigma, next_sigma : float
+        Where z is, and where it goes.
+
+    Returns
+    -------
+    Tensor
+        float32 ``[n, t, dim]``.
+    """
+    return z + (next_sigma - sigma) * ((z - log_probs.exp() @ table) / sigma)
 
 
 class BlockReader:
@@ -109,15 +135,14 @@ class BlockReader:
         sigma = self._levels[self.block_index]
         noisy = as_tensor(z, self._device)
         if self.block_index == 0:
-            noisy = noisy * float((1.0 + sigma**2) ** 0.5)
+            noisy = noisy * sweep_scale(sigma)
         table = self._block.table()
         levels = torch.full((len(x),), sigma, device=self._device)
         zhat = self._block.denoise(as_tensor(x, self._device), noisy, levels)
         logp = torch.log_softmax(self._block.logits(zhat, table), dim=-1)
         if self.block_index == self.config.blocks - 1:
             return logp.cpu().numpy(), None
-        slope = (noisy - logp.exp() @ table) / sigma
-        stepped = noisy + (self._levels[self.block_index + 1] - sigma) * slope
+        stepped = euler_step(noisy, logp, table, sigma, self._levels[self.block_index + 1])
         return logp.cpu().numpy(), stepped.cpu().numpy()
 
     def open(self, n: int = 1) -> Cache:
