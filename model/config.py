@@ -203,7 +203,11 @@ class Recipe(_Checked):
         return self.learning_rate * min(1.0, REFERENCE_DIM / dim)
 
     def rate(self, dim: int, samples: float) -> float:
-        """The learning rate after ``samples`` certified samples of this block, for a model of width ``dim``.
+        """The learning rate after ``samples`` certified samples of this block, for a model of width ``dim``."""
+        return self.peak_rate(dim) * self.rate_share(samples)
+
+    def rate_share(self, samples: float) -> float:
+        """The schedule: the share of its peak that a rate has after ``samples`` certified samples.
 
         Linear warm-up; then a cosine down to ``final_lr_share`` at ``train_samples``, or, without an end, constant and
         after ``settle_samples`` falling as 1/√samples.
@@ -216,7 +220,7 @@ class Recipe(_Checked):
             share = max(self.final_lr_share, math.sqrt(self.settle_samples / samples))
         if samples < self.warmup_samples:
             share *= samples / self.warmup_samples
-        return self.peak_rate(dim) * share
+        return share
 
 
 SIZES: dict[str, ModelConfig] = {

@@ -131,20 +131,23 @@ class BlockLearner:
         torch.autograd.backward(loss.weighted)
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((recipe.grad_clip / (norm + 1e-12)).clamp_(max=1.0))
-        rate = self.learning_rate
-        self._optimizer.step(rate)
+        share = self._rate_share()
+        self._optimizer.step(recipe.peak_rate(self.config.dim) * share)
         if self._matrices is not None:
-            self._matrices.step(self.recipe.muon_rate * rate / self.recipe.peak_rate(self.config.dim))
+            self._matrices.step(recipe.muon_rate * share)
         self._since_certified += len(tokens)
         self._steps += 1
         return loss.cross_entropy
 
     @property
     def learning_rate(self) -> float:
-        """The rate of the next step: the recipe's schedule, and the ramp after ``reset_optimizer``."""
+        """AdamW's rate in the next step: the recipe's schedule, and the ramp after ``reset_optimizer``."""
+        return self.recipe.peak_rate(self.config.dim) * self._rate_share()
+
+    def _rate_share(self) -> float:
         samples = self._certified + self._since_certified + self.samples_per_step
         ramp: float = min(1.0, (self._steps + 1) / (self._ramp + 1))
-        return self.recipe.rate(self.config.dim, samples) * ramp
+        return self.recipe.rate_share(samples) * ramp
 
     def set_certified(self, samples: int) -> None:
         """Tell the schedule how many samples are certified for this block; local steps count on from there."""
