@@ -117,7 +117,7 @@ def command(
     from blockswarm.lab.report import write
 
     with TaskBars() as bars:
-        figures = carry_out(asked, bars.report)
+        figures = carry_out(asked, bars.report, lambda line: click.echo(f"warning: {line}", err=True))
     written = write(asked.output, figures)
     if as_json:
         print_json(summary_json(figures))

@@ -94,6 +94,15 @@ class Step:
     total: int
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What a training took, apart from its weights."""
+
+    seconds: float
+    bytes_sent: int
+    watched: list[tuple[int, float]]
+
+
 class Bench:
     """Trains and measures, ``jobs`` processes at a time.
 
@@ -111,6 +120,8 @@ class Bench:
         As ``BlockLearner`` takes it.
     report : callable, optional
         Gets a :class:`Step` now and then.
+    warn : callable, optional
+        Gets a line for every damaged file that was found.
     """
 
     def __init__(
@@ -121,12 +132,15 @@ class Bench:
         jobs: int = 1,
         threads: int = 1,
         device: str = "cpu",
-        report: Callable[[Step], None] | None = None,
+        report: Callable[[Step], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.source, self.store = source, store
         self.text = source.open()
         self._jobs, self._threads, self._device = jobs, threads, device
-        self._report = report or (lambda _: None)
+        self._report, self._warn = report, warn
+        self._spent: dict[str, Spent] = {}
+        self._scores: dict[str, dict[str, Score]] = {}
 
     def provide(self, wants: Iterable[Want]) -> None:
         """Train and measure whatever of ``wants`` is not in the store yet.
@@ -138,16 +152,41 @@ class Bench:
         """
         wants = list(wants)
         plans = {plan.key(self.text.corpus.digest): plan for want in wants for plan in want.plans}
-        trainings = {key: plan for key, plan in plans.items() if self.store.load_training(key) is None}
+        trainings = {key: plan for key, plan in plans.items() if not self._look_up(key)}
+        missing = self._missing(wants)
+        self._tell_damage()
         self._run((_train, key, plan) for key, plan in trainings.items())
-        self._run((_measure, key, want) for key, want in self._missing(wants).items())
+        if any(NGRAM in want.readouts or _with_counts(want) for want in missing.values()):
+            # Before several processes want them: they are counted once.
+            self._run([(_count, counts_name(self.text), None)])
+        self._run((_measure, key, want) for key, want in missing.items())
+        for key in trainings:
+            self._look_up(key)
+        for key in missing:
+            self._scores[key] = self.store.load_scores(key)
+        self._tell_damage()
+
+    def _look_up(self, key: str) -> bool:
+        """Whether a training is in the store and whole; what it took is remembered, its weights are not."""
+        trained = self.store.load_training(key)
+        if trained is not None:
+            self._spent[key] = Spent(trained.seconds, trained.bytes_sent, trained.watched)
+        return trained is not None
+
+    def _tell_damage(self) -> None:
+        while self.store.set_aside:
+            self._warn(self.store.set_aside.pop(0))
 
     def score(self, want: Want) -> dict[str, Score]:
-        """What was measured, readout by readout."""
-        return self.store.load_scores(want.key(self.text, self.source))
+        """What `provide` measured, readout by readout."""
+        return self._scores[want.key(self.text, self.source)]
+
+    def spent(self, plan: Plan) -> Spent:
+        """What a training that `provide` found or made has taken."""
+        return self._spent[plan.key(self.text.corpus.digest)]
 
     def training(self, plan: Plan) -> Trained:
-        """What was trained.
+        """What was trained, read from the store.
 
         Raises
         ------
@@ -169,7 +208,7 @@ class Bench:
             names.update(dict.fromkeys(want.readouts))
         missing = {}
         for key, (want, names) in readouts.items():
-            kept = self.store.load_scores(key)
+            kept = self._scores[key] = self.store.load_scores(key)
             left = tuple(name for name in names if name not in kept)
             if left:
                 missing[key] = Want(plans=want.plans, readouts=left, part=want.part)
@@ -199,9 +238,8 @@ class Bench:
                 _raise_first(done)
             pool.shutdown()
         except BaseException:
-            children = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
-            for child in children:
+            for child in multiprocessing.active_children():
                 child.terminate()
             raise
         finally:
@@ -229,6 +267,7 @@ class _Worker:
     store: Store
     device: str
     report: Callable[[Step], None]
+    counts: NgramModel | None
 
 
 def _begin(source: Source, folder: Path, threads: int, device: str, report: Callable[[Step], None]) -> None:
@@ -236,7 +275,7 @@ def _begin(source: Source, folder: Path, threads: int, device: str, report: Call
 
     torch.set_num_threads(threads)
     _Worker.source, _Worker.text, _Worker.store = source, source.open(), Store(folder)
-    _Worker.device, _Worker.report = device, report
+    _Worker.device, _Worker.report, _Worker.counts = device, report, None
 
 
 def _begin_apart(source: Source, folder: Path, threads: int, device: str, channel: Any) -> None:
@@ -283,7 +322,7 @@ def _measure(key: str, want: Want) -> None:
         assert trained is not None, "trained just before"
         models.append((plan, trained))
     stack = _stack(models)
-    if any(readout.endswith("+ngram") for readout in want.readouts):
+    if _with_counts(want):
         stack.mix_in(_counts(), worker.text.corpus.heldout[:FITTED_BYTES])
     rows = measure(
         stack,
@@ -294,17 +333,29 @@ def _measure(key: str, want: Want) -> None:
     worker.store.save_scores(key, {name: Score.of(log_probs) for name, log_probs in rows.items()})
 
 
-def _counts() -> NgramModel:
-    """The n-gram model of the training bytes, built once and then mapped."""
-    from blockswarm.model.ngram import NgramModel
+def _with_counts(want: Want) -> bool:
+    return any(readout.endswith("+ngram") for readout in want.readouts)
+
+
+def _count(name: str, _: None) -> None:
+    """Count the n-grams of the training bytes, unless that was done."""
     from blockswarm.model.ngram_file import build_ngram_file
 
     worker = _Worker
-    path = worker.store.folder / counts_name(worker.text)
+    path = worker.store.folder / name
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, build_ngram_file(worker.text.corpus.train, order=NGRAM_ORDER))
-    return NgramModel.open(path)
+
+
+def _counts() -> NgramModel:
+    """The n-gram model, mapped and checked once in a process."""
+    from blockswarm.model.ngram import NgramModel
+
+    worker = _Worker
+    if worker.counts is None:
+        worker.counts = NgramModel.open(worker.store.folder / counts_name(worker.text))
+    return worker.counts
 
 
 def _stack(models: list[tuple[Plan, Trained]]) -> Stack:

@@ -57,7 +57,9 @@ def find(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def run(asked: Run, report: Callable[[Step], None] | None = None) -> Figures:
+def run(
+    asked: Run, report: Callable[[Step], None] = lambda _: None, warn: Callable[[str], None] = lambda _: None
+) -> Figures:
     """Carry out an experiment.
 
     Parameters
@@ -66,6 +68,8 @@ def run(asked: Run, report: Callable[[Step], None] | None = None) -> Figures:
         What and how.
     report : callable, optional
         Gets progress.
+    warn : callable, optional
+        Gets a line for every damaged file that was found and is made again.
 
     Returns
     -------
@@ -80,8 +84,15 @@ def run(asked: Run, report: Callable[[Step], None] | None = None) -> Figures:
     experiment = find(asked.name)
     setting = _setting(asked, experiment)
     source = Source(data=asked.data, context=setting.model.context, eval_bytes=asked.eval_bytes)
-    store = Store(asked.output / CACHE)
-    bench = Bench(source, store, jobs=asked.jobs, threads=asked.threads, device=asked.device, report=report)
+    bench = Bench(
+        source,
+        Store(asked.output / CACHE),
+        jobs=asked.jobs,
+        threads=asked.threads,
+        device=asked.device,
+        report=report,
+        warn=warn,
+    )
     parts = _parts(bench, experiment)
     settings = {
         "size": asked.size,
@@ -99,7 +110,7 @@ def run(asked: Run, report: Callable[[Step], None] | None = None) -> Figures:
     entries = [(seed, entry) for seed in asked.seeds for entry in experiment.entries(setting, seed)]
     wants = [want for part in parts for want in _wants(entries, part)]
     bench.provide(wants)
-    rows = [row for part in parts for seed, entry in entries if (row := _row(bench, entry, seed, part))]
+    rows = [_row(bench, entry, seed, part) for part in parts for seed, entry in entries]
     figures = Figures(
         experiment=asked.name,
         settings=settings,
@@ -159,11 +170,9 @@ def _wants(entries: Sequence[tuple[int, Entry]], part: str) -> list[Want]:
     return [Want(plans=entry.plans, readouts=(entry.readout,), part=part) for _, entry in entries]
 
 
-def _row(bench: Bench, entry: Entry, seed: int, part: str) -> Row | None:
-    score = bench.score(Want(plans=entry.plans, readouts=(entry.readout,), part=part)).get(entry.readout)
-    if score is None:
-        return None
-    trainings = [bench.training(plan) for plan in entry.plans]
+def _row(bench: Bench, entry: Entry, seed: int, part: str) -> Row:
+    score = bench.score(Want(plans=entry.plans, readouts=(entry.readout,), part=part))[entry.readout]
+    trainings = [bench.spent(plan) for plan in entry.plans]
     return Row(
         label=entry.label,
         group=entry.group,
@@ -184,7 +193,7 @@ def _row(bench: Bench, entry: Entry, seed: int, part: str) -> Row | None:
 def _curves(bench: Bench, entries: Sequence[tuple[int, Entry]], seed: int) -> dict[str, list[tuple[int, float]]]:
     curves = {}
     for number, entry in entries:
-        watched = [bench.training(plan).watched for plan in entry.plans if plan.watch]
+        watched = [bench.spent(plan).watched for plan in entry.plans if plan.watch]
         if number == seed and watched:
             curves[entry.label] = watched[0]
     return curves

@@ -94,7 +94,9 @@ def test_a_damaged_training_is_made_again_to_the_same_figures(cache: Path, folde
     scores = sorted((cache / ".cache").glob("scores-*.safetensors"))
     for path in (*trainings, *scores):
         path.write_bytes(path.read_bytes()[:-5])
-    again = run(replace(SMOKE, name="leakage", output=cache, data=str(folder), resume=True))
+    told: list[str] = []
+    again = run(replace(SMOKE, name="leakage", output=cache, data=str(folder), resume=True), warn=told.append)
+    assert told and all("damaged" in line and "made again" in line for line in told)
     assert [row.nats_per_byte for row in again.rows] == [row.nats_per_byte for row in before.rows]
 
 
