@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from blockswarm.lab.bench import Step
+    from blockswarm.lab.wants import Step
 
 
 class TaskBars:

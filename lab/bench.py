@@ -2,96 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 import queue
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from blockswarm.files import write_atomically
 from blockswarm.lab.errors import LabError
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.store import Score, Store
-from blockswarm.lab.text import LabText, open_text
+from blockswarm.lab.tasks import begin, begin_apart, do_counting, do_measuring, do_training
 from blockswarm.lab.training import Trained
+from blockswarm.lab.wants import Source, Step, Want, counts_name
 from blockswarm.naming import option
-
-if TYPE_CHECKING:
-    from blockswarm.lab.measuring import Stack
-    from blockswarm.model.ngram import NgramModel
-
-CACHE = ".cache"
-"""Folder within an output folder for trainings and measurements."""
-
-WATCHED_BYTES = 1 << 14
-"""Validation bytes a training looks at while it runs."""
-
-
-FITTED_BYTES = 1 << 15
-"""Validation bytes, from the first, on which the weight of the counts is fitted."""
-
-NGRAM_ORDER = 8
-NGRAM = "ngram"
-"""Readout of the counts alone; needs no plan."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where text comes from and how much of it is measured on."""
-
-    data: str
-    """As ``open_text`` takes it."""
-    context: int
-    """Bytes in a window."""
-    eval_bytes: int = 0
-    """Bytes of a part that are measured, from its beginning; 0 = all of it."""
-
-    def open(self) -> LabText:
-        """The text."""
-        return open_text(self.data, context=self.context)
-
-    def measured(self, text: LabText, part: str) -> NDArray[np.uint8]:
-        """The bytes of ``part`` (``valid`` or ``test``) that are measured: its first ``eval_bytes``, or all."""
-        whole = text.part(part)
-        return whole[: self.eval_bytes] if self.eval_bytes else whole
-
-
-@dataclass(frozen=True, kw_only=True)
-class Want:
-    """Readouts of one trained model, or of several averaged, over a part of the text."""
-
-    plans: tuple[Plan, ...]
-    readouts: tuple[str, ...]
-    part: str
-
-    def key(self, text: LabText, source: Source) -> str:
-        """A name for the measurement, apart from which readouts."""
-        names = [plan.key(text.corpus.digest) for plan in self.plans]
-        if not names:
-            names = [counts_name(text)]
-        content = "\0".join([*names, self.part, str(source.eval_bytes)])
-        return hashlib.sha256(content.encode()).hexdigest()[:24]
-
-
-def counts_name(text: LabText) -> str:
-    """The file of the n-gram model of a text's training bytes, within a store."""
-    return f"counts-{NGRAM_ORDER}-{text.corpus.digest.hex()[:24]}.ngram"
-
-
-@dataclass(frozen=True)
-class Step:
-    """A report of progress."""
-
-    task: str
-    done: int
-    total: int
 
 
 @dataclass(frozen=True)
@@ -155,11 +79,11 @@ class Bench:
         trainings = {key: plan for key, plan in plans.items() if not self._look_up(key)}
         missing = self._missing(wants)
         self._tell_damage()
-        self._run((_train, key, plan) for key, plan in trainings.items())
-        if any(NGRAM in want.readouts or _with_counts(want) for want in missing.values()):
+        self._run((do_training, key, plan) for key, plan in trainings.items())
+        if any(want.needs_counts for want in missing.values()):
             # Before several processes want them: they are counted once.
-            self._run([(_count, counts_name(self.text), None)])
-        self._run((_measure, key, want) for key, want in missing.items())
+            self._run([(do_counting, counts_name(self.text), None)])
+        self._run((do_measuring, key, want) for key, want in missing.items())
         for key in trainings:
             self._look_up(key)
         for key in missing:
@@ -218,7 +142,7 @@ class Bench:
         """All tasks, in the order given; the first failure or an interrupt ends the others at once."""
         tasks = list(tasks)
         if self._jobs == 1:
-            _begin(self.source, self.store.folder, self._threads, self._device, self._report)
+            begin(self.source, self.store.folder, self._threads, self._device, self._report)
             for function, key, subject in tasks:
                 function(key, subject)
         elif tasks:
@@ -228,7 +152,7 @@ class Bench:
         context = multiprocessing.get_context("spawn")
         channel = context.Queue()
         settings = (self.source, self.store.folder, self._threads, self._device, channel)
-        pool = ProcessPoolExecutor(min(self._jobs, len(tasks)), context, _begin_apart, settings)
+        pool = ProcessPoolExecutor(min(self._jobs, len(tasks)), context, begin_apart, settings)
         try:
             pending = {pool.submit(function, key, subject) for function, key, subject in tasks}
             while pending:
@@ -257,110 +181,3 @@ def _drain(channel: Any) -> Iterator[Step]:
             yield channel.get_nowait()
         except queue.Empty:
             return
-
-
-class _Worker:
-    """What a process at work holds for all of its tasks."""
-
-    source: Source
-    text: LabText
-    store: Store
-    device: str
-    report: Callable[[Step], None]
-    counts: NgramModel | None
-
-
-def _begin(source: Source, folder: Path, threads: int, device: str, report: Callable[[Step], None]) -> None:
-    import torch
-
-    torch.set_num_threads(threads)
-    _Worker.source, _Worker.text, _Worker.store = source, source.open(), Store(folder)
-    _Worker.device, _Worker.report, _Worker.counts = device, report, None
-
-
-def _begin_apart(source: Source, folder: Path, threads: int, device: str, channel: Any) -> None:
-    # Ctrl-C reaches the whole process group; only the parent answers it, by ending us.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _begin(source, folder, threads, device, channel.put)
-
-
-def _train(key: str, plan: Plan) -> None:
-    from blockswarm.lab.measuring import measure
-    from blockswarm.lab.relay import train_relay
-    from blockswarm.lab.training import train
-
-    worker = _Worker
-
-    def watch(trained: Trained) -> float:
-        text = worker.text.corpus.heldout[:WATCHED_BYTES]
-        rows = measure(_stack([(plan, trained)]), text, ["parallel"])
-        return Score.of(rows["parallel"]).whole.nats_per_byte
-
-    def progress(done: int, total: int) -> None:
-        if done < total:
-            worker.report(Step(f"train {key[:6]}", done, total))
-
-    if plan.relay:
-        trained = train_relay(plan, worker.text, device=worker.device, progress=progress)
-    else:
-        trained = train(plan, worker.text, device=worker.device, progress=progress, watch=watch)
-    worker.store.save_training(key, trained)
-    worker.report(Step(f"train {key[:6]}", plan.work, plan.work))  # not before it is kept
-
-
-def _measure(key: str, want: Want) -> None:
-    from blockswarm.lab.measuring import measure
-
-    worker = _Worker
-    text = worker.source.measured(worker.text, want.part)
-    if not want.plans:
-        worker.store.save_scores(key, {NGRAM: Score.of(_counts().byte_log_probs(text))})
-        return
-    models = []
-    for plan in want.plans:
-        trained = worker.store.load_training(plan.key(worker.text.corpus.digest))
-        assert trained is not None, "trained just before"
-        models.append((plan, trained))
-    stack = _stack(models)
-    if _with_counts(want):
-        stack.mix_in(_counts(), worker.text.corpus.heldout[:FITTED_BYTES])
-    rows = measure(
-        stack,
-        text,
-        want.readouts,
-        progress=lambda done, total: worker.report(Step(f"measure {key[:6]}", done, total)),
-    )
-    worker.store.save_scores(key, {name: Score.of(log_probs) for name, log_probs in rows.items()})
-
-
-def _with_counts(want: Want) -> bool:
-    return any(readout.endswith("+ngram") for readout in want.readouts)
-
-
-def _count(name: str, _: None) -> None:
-    """Count the n-grams of the training bytes, unless that was done."""
-    from blockswarm.model.ngram_file import build_ngram_file
-
-    worker = _Worker
-    path = worker.store.folder / name
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, build_ngram_file(worker.text.corpus.train, order=NGRAM_ORDER))
-
-
-def _counts() -> NgramModel:
-    """The n-gram model, mapped and checked once in a process."""
-    from blockswarm.model.ngram import NgramModel
-
-    worker = _Worker
-    if worker.counts is None:
-        worker.counts = NgramModel.open(worker.store.folder / counts_name(worker.text))
-    return worker.counts
-
-
-def _stack(models: list[tuple[Plan, Trained]]) -> Stack:
-    from blockswarm.lab.measuring import Stack
-    from blockswarm.lab.relay import RelayStack
-
-    kind = RelayStack if models[0][0].relay else Stack
-    return kind(models, _Worker.device)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from blockswarm.lab.bench import NGRAM
 from blockswarm.lab.plan import Averaging, Plan, plain_plan
+from blockswarm.lab.wants import NGRAM
 from blockswarm.model.config import ModelConfig, Recipe
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from blockswarm.files import write_atomically
-from blockswarm.lab.bench import CACHE
 from blockswarm.lab.errors import LabError, LabUsageError
 from blockswarm.lab.experiment import Experiment
 from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.figures import draw
 from blockswarm.lab.results import Figures, further_table, load, table
+from blockswarm.lab.wants import CACHE
 
 
 def write(folder: Path, figures: Figures) -> list[Path]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from blockswarm.lab.bench import CACHE, Bench, Source, Step, Want
+from blockswarm.lab.bench import Bench
 from blockswarm.lab.checkpoint import fits, save_stack
 from blockswarm.lab.errors import LabUsageError
 from blockswarm.lab.experiment import Entry, Experiment, Setting
@@ -15,6 +15,7 @@ from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.results import Figures, Row, load, machine, save
 from blockswarm.lab.store import Store
+from blockswarm.lab.wants import CACHE, Source, Step, Want
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig
 from blockswarm.naming import option
 
