@@ -1,0 +1,105 @@
+"""An export that is given up, loses states on the way, or is asked for twice; the holders are functions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blockswarm.model.config import ModelConfig
+from blockswarm.model.layout import CHUNK_BYTES, chunk_digests, state_digest
+from blockswarm.swarm import model_writer
+from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.exporting import Export
+from blockswarm.swarm.link import Reply
+from blockswarm.swarm.manifest import create_manifest
+from blockswarm.swarm.messages import StateHead
+from blockswarm.swarm.model_folder import CARD_FILE, SavedState, read_model_folder
+from blockswarm.swarm.model_writer import write_model_folder
+from blockswarm.swarm.thread import TrioThread
+from tests.swarm.answering import World
+
+MODEL = ModelConfig(dim=16, blocks=2, layers=1, heads=2, context=32)
+MANIFEST = create_manifest(name="exporting", now=0.0, size=MODEL, round_seconds=60.0, seed=3)
+GENESIS = {subject: MANIFEST.verify_genesis(subject) for subject in MANIFEST.subjects}
+SECONDS = 10.0
+
+
+async def honest(method: str, body: dict[str, Any]) -> Reply:
+    """What a holder of the states that training begins with answers."""
+    values = GENESIS[body["subject"]]
+    if method == "state.head":
+        return Reply(StateHead(0, state_digest(values), 0, values.size, tuple(chunk_digests(values)), b"").to_body())
+    begin = body["index"] * CHUNK_BYTES
+    return Reply({}, values.tobytes()[begin : begin + CHUNK_BYTES])
+
+
+@pytest.fixture
+def thread() -> Iterator[TrioThread]:
+    made = TrioThread()
+    yield made
+    made.close(SECONDS)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An older model, whose values are all ones."""
+    states = [SavedState(subject, values * 0 + 1, 5, 800, b"") for subject, values in GENESIS.items()]
+    write_model_folder(tmp_path / "model", MANIFEST, states)
+    return tmp_path / "model"
+
+
+def block_0(folder: Path) -> Float32:
+    return read_model_folder(folder).states[0].values
+
+
+class Gate:
+    """Holds up a function at its first call, so that something can happen in the middle of it."""
+
+    def __init__(self, function: Callable[..., Any], where: Callable[..., bool] = lambda *_: True) -> None:
+        self._function, self._where = function, where
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if self._where(*arguments):
+            self.reached.set()
+            assert self.opened.wait(SECONDS)
+        return self._function(*arguments, **options)
+
+
+def given_up_at(gate: Gate, thread: TrioThread, folder: Path) -> None:
+    """Begin to replace the model in ``folder``, give up in the middle of what ``gate`` holds, and let all come to rest."""
+    world = World(thread.nursery, MANIFEST, a=honest)
+    exported = thread.submit(Export(world.core).run, folder, True, SECONDS)
+    assert gate.reached.wait(SECONDS)
+    assert exported.cancel()  # as a cancelled task and Ctrl-C do
+    thread.submit(no_more).result(SECONDS)
+    gate.opened.set()
+    thread.close(SECONDS)
+
+
+async def no_more() -> None:
+    """Whatever was asked of the thread before this has reached it when this is done."""
+
+
+def test_given_up_while_the_folder_takes_its_place_the_new_model_is_whole(
+    thread: TrioThread, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(model_writer.write_atomically, lambda path, _: path.name == CARD_FILE)
+    monkeypatch.setattr(model_writer, "write_atomically", gate)
+    given_up_at(gate, thread, folder)
+    assert (block_0(folder) == GENESIS[0]).all() and (folder / CARD_FILE).is_file()
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_given_up_while_a_state_is_written_the_older_model_stays(
+    thread: TrioThread, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(model_writer.save_file)
+    monkeypatch.setattr(model_writer, "save_file", gate)
+    given_up_at(gate, thread, folder)
+    assert (block_0(folder) == 1).all()
+    assert list(folder.parent.iterdir()) == [folder]
