@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import trio
 
@@ -19,6 +18,7 @@ from blockswarm.swarm.model_card import ModelSummary
 from blockswarm.swarm.model_folder import SavedState
 from blockswarm.swarm.model_writer import ModelFolderWriter
 from blockswarm.swarm.options import Progress
+from blockswarm.swarm.race import drain
 
 EXPORT_SECONDS = 600.0
 """Time for a whole model, unless the user says otherwise."""
@@ -94,25 +94,13 @@ class Export:
         await self._core.survey(fresh=True)
         subjects = list(self._core.manifest.subjects)
         found = await gather(partial(find, self._core, subject) for subject in subjects)
-        _raise_first(found)
+        for offered in found:
+            if isinstance(offered, Exception):
+                raise offered
         self._waiting = set(subjects)
-        turns = trio.CapacityLimiter(AT_ONCE)
-        failed: list[Exception] = []
+        await drain(found, partial(self._fetch_and_write, writer), workers=AT_ONCE)
 
-        async def one(offered: Offered) -> None:
-            try:
-                async with turns:
-                    await self._fetch_and_write(offered, writer)
-            except Exception as error:
-                failed.append(error)
-                nursery.cancel_scope.cancel()
-
-        async with trio.open_nursery() as nursery:
-            for offered in found:
-                nursery.start_soon(one, offered)
-        _raise_first(failed)
-
-    async def _fetch_and_write(self, offered: Offered, writer: ModelFolderWriter) -> None:
+    async def _fetch_and_write(self, writer: ModelFolderWriter, offered: Offered) -> None:
         for attempt in range(ATTEMPTS):
             before = self._done
             try:
@@ -135,9 +123,3 @@ class Export:
         self._done += size
         if self._progress is not None:
             self._progress(self._done, self._total)
-
-
-def _raise_first(results: list[Any]) -> None:
-    for result in results:
-        if isinstance(result, Exception):
-            raise result

@@ -24,7 +24,7 @@ from blockswarm.swarm.link import short, words
 from blockswarm.swarm.manifest import EMBEDDING, subject_name
 from blockswarm.swarm.messages import ChunkRequest, HeadRequest, StateHead
 from blockswarm.swarm.policy.phases import round_in_progress
-from blockswarm.swarm.race import race
+from blockswarm.swarm.race import drain, race
 from blockswarm.swarm.statements import StatementError
 
 HEAD_SECONDS = 8.0
@@ -114,25 +114,13 @@ async def fetch(core: Core, offered: Offered, arrived: Callable[[int], None]) ->
     head = offered.head
     data = bytearray(4 * head.values)
     chunks = _Chunks(core, offered)
-    todo = iter(range(len(head.chunks)))
-    failed: list[Exception] = []
 
-    async def work() -> None:
-        for index in todo:  # the workers share one iterator
-            try:
-                chunk = await chunks.get(index)
-            except Exception as error:
-                failed.append(error)
-                nursery.cancel_scope.cancel()
-                return
-            data[index * CHUNK_BYTES : index * CHUNK_BYTES + len(chunk)] = chunk
-            arrived(len(chunk))
+    async def work(index: int) -> None:
+        chunk = await chunks.get(index)
+        data[index * CHUNK_BYTES : index * CHUNK_BYTES + len(chunk)] = chunk
+        arrived(len(chunk))
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(IN_FLIGHT):
-            nursery.start_soon(work)
-    if failed:
-        raise failed[0]
+    await drain(range(len(head.chunks)), work, workers=IN_FLIGHT)
     values = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
     if not np.isfinite(values).all():
         raise UntrustedAnswerError(f"the certified state of {subject_name(offered.subject)} is not finite")
