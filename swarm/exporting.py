@@ -9,6 +9,7 @@ import trio
 
 from blockswarm.model.layout import digest_of_chunks
 from blockswarm.naming import option
+from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import DeadlineError
 from blockswarm.swarm.fetching import LostStateError, Offered, fetch, find
@@ -102,15 +103,13 @@ class Export:
 
     async def _fetch_and_write(self, writer: ModelFolderWriter, offered: Offered) -> None:
         for attempt in range(ATTEMPTS):
-            before = self._done
             try:
-                values = await fetch(self._core, offered, self._count)
+                values = await self._fetch(offered)
                 break
             except LostStateError as error:
                 if attempt + 1 == ATTEMPTS:
                     raise
                 self._core.notify("re-pinned", f"{error}; taking what there is now")
-                self._count(before - self._done)
                 await self._core.survey(fresh=True)
                 offered = await find(self._core, offered.subject)
         head = offered.head
@@ -118,6 +117,21 @@ class Export:
         state = SavedState(offered.subject, values, head.round, head.samples, head.certificate, momentum)
         await trio.to_thread.run_sync(writer.add, state)
         self._waiting.discard(offered.subject)
+
+    async def _fetch(self, offered: Offered) -> Float32:
+        """One attempt; others run beside it, so when the state is lost only its own bytes are taken back."""
+        arrived = 0
+
+        def count(size: int) -> None:
+            nonlocal arrived
+            arrived += size
+            self._count(size)
+
+        try:
+            return await fetch(self._core, offered, count)
+        except LostStateError:
+            self._count(-arrived)
+            raise
 
     def _count(self, size: int) -> None:
         self._done += size

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from blockswarm.dht.errors import RpcError
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import CHUNK_BYTES, chunk_digests, state_digest
 from blockswarm.swarm import model_writer
@@ -22,7 +25,8 @@ from blockswarm.swarm.model_writer import write_model_folder
 from blockswarm.swarm.thread import TrioThread
 from tests.swarm.answering import World
 
-MODEL = ModelConfig(dim=16, blocks=2, layers=1, heads=2, context=32)
+# Blocks of two chunks, the embedding of one.
+MODEL = ModelConfig(dim=128, blocks=2, layers=1, heads=2, context=32)
 MANIFEST = create_manifest(name="exporting", now=0.0, size=MODEL, round_seconds=60.0, seed=3)
 GENESIS = {subject: MANIFEST.verify_genesis(subject) for subject in MANIFEST.subjects}
 SECONDS = 10.0
@@ -103,3 +107,43 @@ def test_given_up_while_a_state_is_written_the_older_model_stays(
     given_up_at(gate, thread, folder)
     assert (block_0(folder) == 1).all()
     assert list(folder.parent.iterdir()) == [folder]
+
+
+# -- states that are lost on the way -------------------------------------------------------------------------------
+
+
+def exported_though_lost(folder: Path, *lost: int) -> tuple[list[int], World]:
+    """Export while the first answer to a chunk of the subjects ``lost`` is late, and that the state is gone.
+
+    Returns the bytes that were done, as they were told, and the world afterwards.
+    """
+    left = set(lost)
+    told: list[int] = []
+
+    async def answer(method: str, body: dict[str, Any]) -> Reply:
+        if method == "state.chunk" and body["subject"] in left and body["index"] == last_chunk(body["subject"]):
+            left.discard(body["subject"])
+            await trio.sleep(0.1)  # the other chunks of it, and other states, have come meanwhile
+            raise RpcError("unknown-state", "unknown-state")
+        return await honest(method, body)
+
+    async def main() -> World:
+        async with trio.open_nursery() as nursery:
+            world = World(nursery, MANIFEST, a=answer)
+            await Export(world.core, lambda done, _: told.append(done)).run(folder, False, SECONDS)
+            return world
+
+    return told, trio.run(main)
+
+
+def last_chunk(subject: int) -> int:
+    return (4 * MANIFEST.parameters(subject) - 1) // CHUNK_BYTES
+
+
+def test_what_is_lost_takes_back_its_own_bytes_only(tmp_path: Path) -> None:
+    told, _ = exported_though_lost(tmp_path / "model", 0)
+    sizes = {subject: 4 * MANIFEST.parameters(subject) for subject in MANIFEST.subjects}
+    assert told[-1] == sum(sizes.values())
+    (fell,) = [before - after for before, after in itertools.pairwise(told) if after < before]
+    assert fell == CHUNK_BYTES * last_chunk(0)
+    read_model_folder(tmp_path / "model")
