@@ -12,7 +12,7 @@ from blockswarm.naming import option
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import DeadlineError
-from blockswarm.swarm.fetching import LostStateError, Offered, fetch, find
+from blockswarm.swarm.fetching import LostStateError, Offered, fetch, find, holding
 from blockswarm.swarm.holders import gather
 from blockswarm.swarm.manifest import subject_name
 from blockswarm.swarm.model_card import ModelSummary
@@ -92,7 +92,7 @@ class Export:
             )
 
     async def _work(self, writer: ModelFolderWriter) -> None:
-        await self._core.survey(fresh=True)
+        await self._core.survey()
         subjects = list(self._core.manifest.subjects)
         found = await gather(partial(find, self._core, subject) for subject in subjects)
         for offered in found:
@@ -110,7 +110,7 @@ class Export:
                 if attempt + 1 == ATTEMPTS:
                     raise
                 self._core.notify("re-pinned", f"{error}; taking what there is now")
-                await self._core.survey(fresh=True)
+                await self._core.survey(fresh=True, blocks=holding(self._core, offered.subject))
                 offered = await find(self._core, offered.subject)
         head = offered.head
         momentum = digest_of_chunks(head.momentum) if head.momentum else b""

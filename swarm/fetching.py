@@ -8,7 +8,7 @@ before the first byte comes, so a wrong chunk costs its sender, never the state.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -189,10 +189,14 @@ class _Chunks:
         return reply.blob
 
 
+def holding(core: Core, subject: int) -> Sequence[int]:
+    """Blocks whose holders have states of ``subject``: that block; for the embedding all, since every volunteer has it."""
+    return core.blocks if subject == EMBEDDING else (subject,)
+
+
 def _holders(core: Core, subject: int) -> list[str]:
-    """Whom to ask: holders of the block; for the embedding everybody, since every volunteer has it."""
-    blocks: Iterable[int] = core.blocks if subject == EMBEDDING else (subject,)
-    return core.router.order(core.book.peers(blocks), work=1, now=trio.current_time())[:MAX_ASKED]
+    peers = core.book.peers(holding(core, subject))
+    return core.router.order(peers, work=1, now=trio.current_time())[:MAX_ASKED]
 
 
 async def _ask_heads(core: Core, subject: int, peers: Sequence[str]) -> tuple[dict[str, StateHead], dict[str, str]]:

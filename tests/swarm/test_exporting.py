@@ -18,7 +18,7 @@ from blockswarm.swarm import model_writer
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.exporting import Export
 from blockswarm.swarm.link import Reply
-from blockswarm.swarm.manifest import create_manifest
+from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.messages import StateHead
 from blockswarm.swarm.model_folder import CARD_FILE, SavedState, read_model_folder
 from blockswarm.swarm.model_writer import write_model_folder
@@ -130,6 +130,7 @@ def exported_though_lost(folder: Path, *lost: int) -> tuple[list[int], World]:
     async def main() -> World:
         async with trio.open_nursery() as nursery:
             world = World(nursery, MANIFEST, a=answer)
+            await world.core.survey(fresh=True)  # as connecting does
             await Export(world.core, lambda done, _: told.append(done)).run(folder, False, SECONDS)
             return world
 
@@ -147,3 +148,12 @@ def test_what_is_lost_takes_back_its_own_bytes_only(tmp_path: Path) -> None:
     (fell,) = [before - after for before, after in itertools.pairwise(told) if after < before]
     assert fell == CHUNK_BYTES * last_chunk(0)
     read_model_folder(tmp_path / "model")
+
+
+@pytest.mark.parametrize(("lost", "again"), [((), []), ((1,), [[1]]), ((EMBEDDING,), [[0, 1]])])
+def test_holders_are_looked_up_again_only_where_a_state_was_lost(
+    tmp_path: Path, lost: tuple[int, ...], again: list[list[int]]
+) -> None:
+    """Connecting has just looked them all up; the embedding is held by the holders of every block."""
+    _, world = exported_though_lost(tmp_path / "model", *lost)
+    assert world.book.refreshed == [[0, 1], *again]
