@@ -82,11 +82,9 @@ async def find(core: Core, subject: int) -> Offered:
     ClientError
         When nobody offers the embedding.
     """
-    peers = _holders(core, subject)
-    heads, problems = await _ask_heads(core, subject, peers)
+    heads, problems = await _ask_heads(core, subject, _holders(core, subject))
     if not heads:
-        reasons = problems or {peer: core.trouble[peer] for peer in peers if peer in core.trouble}
-        raise _nobody(subject, reasons)
+        raise _nobody(subject, problems)
     best = heaviest(list(heads.values()))
     ranked = sorted(heads, key=lambda peer: heads[peer].digest != best.digest)
     return Offered(subject, best, ranked, problems)
@@ -190,7 +188,7 @@ class _Chunks:
 
 
 def holding(core: Core, subject: int) -> Sequence[int]:
-    """Blocks whose holders have states of ``subject``: that block; for the embedding all, since every volunteer has it."""
+    """Blocks whose holders have states of ``subject``: that one; every volunteer has the embedding, so for it all."""
     return core.blocks if subject == EMBEDDING else (subject,)
 
 

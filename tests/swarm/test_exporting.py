@@ -75,7 +75,7 @@ class Gate:
 
 
 def given_up_at(gate: Gate, thread: TrioThread, folder: Path) -> None:
-    """Begin to replace the model in ``folder``, give up in the middle of what ``gate`` holds, and let all come to rest."""
+    """Replace the model in ``folder``, give up in the middle of what ``gate`` holds, and let all come to rest."""
     world = World(thread.nursery, MANIFEST, a=honest)
     exported = thread.submit(Export(world.core).run, folder, True, SECONDS)
     assert gate.reached.wait(SECONDS)
