@@ -72,6 +72,7 @@ def test_a_state_with_outer_momentum_is_still_proved_by_its_certificate(tmp_path
     write_model_folder(tmp_path / "model", manifest, made)
     read = read_model_folder(tmp_path / "model")
     assert [read.states[state.subject].digest for state in made] == [state.digest for state in made]
+    assert "together with its outer momentum" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
 
 
 def test_what_is_read_is_what_was_written(folder: Path) -> None:
@@ -106,6 +107,7 @@ def test_the_card_has_the_figures(folder: Path) -> None:
         "| block 1 | 5 | 800 |",
         "Not measured",
         "--checkpoint model",
+        "The digest is the SHA-256 over the SHA-256 of each 1 MiB of the values",
     ):
         assert words in card
     total = sum(MANIFEST.parameters(subject) for subject in MANIFEST.subjects)
