@@ -40,7 +40,7 @@ async def read_all(
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Rows of a text, several requests at a time.
+    """Rows of a text, several requests at a time; ``session.report.bytes`` counts them.
 
     Parameters
     ----------
@@ -57,17 +57,16 @@ async def read_all(
     progress : callable, optional
         Called as ``progress(rows done, rows in total)``.
     """
-    done, total = 0, sum(end - begin for begin, end in rows)
+    total = sum(end - begin for begin, end in rows)
     context = session.core.manifest.model.context
     plan = chain.from_iterable(chunks(text, context, begin, end) for begin, end in rows)
 
     async def work(chunk: Chunk) -> None:
-        nonlocal done
         use(chunk.first_row, await read(session, chunk, readout=readout, seed=seed))
-        done += chunk.rows
+        session.report.bytes += chunk.rows
         session.byte = max(session.byte, chunk.first_row + chunk.rows)
         if progress is not None:
-            progress(done, total)
+            progress(session.report.bytes, total)
 
     await drain(plan, work, workers=IN_FLIGHT)
 
