@@ -127,7 +127,7 @@ def as_values(
     measured: Mapping[Readout, Evaluation],
     failed: Mapping[Readout, ClientError],
 ) -> dict[str, Any]:
-    """The figures as plain values for JSON; a readout that was impossible has null."""
+    """The figures as plain values for JSON; a readout that was not measured has null."""
     from blockswarm.model.windows import context_rule
 
     def each(value: Any) -> dict[str, Any]:
@@ -189,6 +189,10 @@ def _figures(one: Evaluation) -> str:
 
 
 def _why_not(readout: str, error: ClientError) -> str:
+    from blockswarm.swarm.errors import DeadlineError
+
+    if isinstance(error, DeadlineError):
+        return f"not measured: {error}"
     block = getattr(error, "block", None)
     if block is None:
         return f"impossible: {error}"

@@ -14,6 +14,7 @@ from blockswarm.cli.options import PathType, choosing_run, finding_peers, json_o
 from blockswarm.cli.output import print_json
 
 if TYPE_CHECKING:
+    from blockswarm.swarm.evaluation import Sample
     from blockswarm.swarm.model_card import ModelSummary
 
 EXPORT_SECONDS = 600.0
@@ -71,19 +72,26 @@ def command(
         summary = swarm.export(place, force=force, timeout=timeout, progress=progress)
     if not as_json:
         click.echo("\n".join(lines(summary)))
-    figures: dict[str, Any] = {}
-    if sample is not None:
-        from blockswarm.swarm import LocalModel
-        from blockswarm.swarm.model_writer import write_card
+    told = summary.as_json() | {"evaluation": None}
+    try:
+        if sample is not None:
+            told["evaluation"] = _evaluate(summary, sample, quiet=as_json)
+    finally:
+        if as_json:  # the model is there, whatever became of measuring it
+            print_json(told)
 
-        measured, failed = measuring.measure(LocalModel.open(summary.folder), sample, "both")
-        write_card(summary, measured)
-        context = summary.manifest.model.context
-        figures = measuring.as_values(sample, context, measured, failed)
-        if not as_json:
-            click.echo("\n".join(measuring.lines(summary.manifest.run_id, sample, context, measured, failed)))
-    if as_json:
-        print_json(summary.as_json() | {"evaluation": figures or None})
+
+def _evaluate(summary: ModelSummary, sample: Sample, *, quiet: bool) -> dict[str, Any]:
+    """Measure the folder, for its card and, unless ``quiet``, for people; the figures as plain values."""
+    from blockswarm.swarm import LocalModel
+    from blockswarm.swarm.model_writer import write_card
+
+    measured, failed = measuring.measure(LocalModel.open(summary.folder), sample, "both")
+    write_card(summary, measured)
+    context = summary.manifest.model.context
+    if not quiet:
+        click.echo("\n".join(measuring.lines(summary.manifest.run_id, sample, context, measured, failed)))
+    return measuring.as_values(sample, context, measured, failed)
 
 
 def lines(summary: ModelSummary) -> list[str]:

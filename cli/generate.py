@@ -56,11 +56,13 @@ def command(prompt: str, as_json: bool, **options: Any) -> None:
     """
     from blockswarm.swarm.options import Writing
 
-    budget = Budget(options["timeout"])
     Writing(**{name: value for name, value in options.items() if name not in WHERE})  # refused before anybody is asked
     given = sys.stdin.buffer.read() if prompt == "-" else os.fsencode(prompt)
+    budget = Budget(options["timeout"])  # whoever types the prompt may take his time
+    in_folder = options["checkpoint"] is not None
     with asked_model(**{name: options.pop(name) for name in WHERE}, budget=budget) as model:
-        options["timeout"] = budget.left()
+        if not in_folder:  # opening a folder is no connecting: there only the work counts
+            options["timeout"] = budget.left()
         if not as_json:
             _write(model.stream(given, **options))
             return

@@ -47,6 +47,12 @@ KEPT_ROUNDS = 2
 EARLY_ROUNDS = 1
 """Messages may come for the round after the one in progress: clocks differ a little."""
 
+
+def latest_round(manifest: Manifest, clock: Clock) -> int:
+    """The newest round of which anything can come by now."""
+    return round_in_progress(clock.now(), manifest.genesis_time, manifest.rounds.seconds) + EARLY_ROUNDS
+
+
 _statement = octets(least=1, most=MAX_STATEMENT_BYTES)
 _where = {"subject": integer(-1, 255), "round": integer(1, 2**48)}
 
@@ -194,7 +200,7 @@ class Desk:
         if own is None:
             raise RpcRefused("not-mine", f"this peer holds no state of subject {subject}")
         try:
-            latest = self._current_round() + EARLY_ROUNDS
+            latest = latest_round(self._manifest, self._clock)
             claim = partial(newer_head, self._manifest, own, request.peer_id, body, latest_round=latest)
             head = await asyncio.to_thread(claim)
         except ClaimRefused as error:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from blockswarm.peer.states import State
+from blockswarm.swarm.certified import check_certificate, check_round
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, Optional, octets
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, ROUND, SAMPLES
 from blockswarm.swarm.policy.acceptance import heavier
-from blockswarm.swarm.statements import Certificate, StatementError
+from blockswarm.swarm.statements import StatementError
 
 CLAIM = Body(
     head=Optional(octets(32)),
@@ -71,12 +72,15 @@ def newer_head(
         head = Head(peer_id, claim["head_round"], claim["head"] or b"", claim["head_samples"])
         if not head.digest or not heavier(head.samples, head.digest, own.samples, own.digest):
             return None
-        if head.round > latest_round:
-            raise ClaimRefused(f"claims round {head.round}, which lies in the future")
-        certificate = Certificate.open(claim["certificate"], manifest.digest)
+        check_round(head.round, latest_round)
+        check_certificate(
+            manifest,
+            own.subject,
+            round_number=head.round,
+            digest=head.digest,
+            samples=head.samples,
+            raw=claim["certificate"],
+        )
     except (MessageError, StatementError) as error:
         raise ClaimRefused(f"claims a newer state without proof: {error}") from error
-    proven = certificate.members.subject, certificate.members.round, certificate.digest, certificate.samples
-    if proven != (own.subject, head.round, head.digest, head.samples):
-        raise ClaimRefused("claims a newer state with the certificate of another one")
     return head

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.checkpoint import Checkpoint
 from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, Emit
-from blockswarm.peer.desk import Desk
+from blockswarm.peer.desk import Desk, latest_round
 from blockswarm.peer.download import TransferError
 from blockswarm.peer.heads import Head
 from blockswarm.peer.live import LiveWeights
@@ -70,7 +71,9 @@ class HolderSource:
 
     def __init__(self, connection: Connection) -> None:
         self._view = connection.view
-        self._fetcher = StateFetcher(connection.host.call, connection.manifest)
+        self._fetcher = StateFetcher(
+            connection.host.call, connection.manifest, partial(latest_round, connection.manifest, connection.clock)
+        )
 
     async def newer(self, own: State, heads: list[Head]) -> State | None:
         """The heaviest verified state that is offered, if it outweighs ``own``; raises `TransferError`."""

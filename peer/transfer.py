@@ -81,8 +81,10 @@ class StateFetcher:
         How peers are asked.
     manifest : Manifest
         Says how large a state is and whose signatures count.
+    latest_round : callable
+        Tells the newest round that can have been committed by now; states of later ones are refused.
     check : callable
-        ``check(manifest, subject, head)`` raises `StatementError` for a head that must not be believed.
+        ``check(manifest, subject, head, latest_round)`` raises `StatementError` for a head that must not be believed.
     choose : callable
         Picks one of the believable offers.
     stall : float
@@ -95,14 +97,16 @@ class StateFetcher:
         self,
         call: Call,
         manifest: Manifest,
+        latest_round: Callable[[], int],
         *,
-        check: Callable[[Manifest, int, StateHead], None] = certified.check_certified,
+        check: Callable[[Manifest, int, StateHead, int], None] = certified.check_certified,
         choose: Callable[[Sequence[Offer]], StateHead] = heaviest,
         stall: float = STALL_SECONDS,
         parallel: int = PARALLEL,
     ) -> None:
         self._call = call
         self._manifest = manifest
+        self._latest_round = latest_round
         self._check = check
         self._choose = choose
         self._stall = stall
@@ -207,7 +211,7 @@ class StateFetcher:
         if digest is not None and head.digest != digest:
             raise TransferError("it offers another state than was asked for")
         # Checking a certificate verifies a signature per vote.
-        await asyncio.to_thread(self._check, self._manifest, subject, head)
+        await asyncio.to_thread(self._check, manifest, subject, head, self._latest_round())
         return head
 
     async def _download(self, download: Download, donors: Sequence[str]) -> None:

@@ -23,7 +23,6 @@ from blockswarm.swarm.client_base import (
 )
 from blockswarm.swarm.exporting import EXPORT_SECONDS, Export
 from blockswarm.swarm.model_card import ModelSummary
-from blockswarm.swarm.model_writer import ModelFolderWriter
 from blockswarm.swarm.operations import Holder
 from blockswarm.swarm.options import (
     Progress,
@@ -107,9 +106,7 @@ class AsyncSwarmClient(ClientBase):
         progress: Progress | None = None,
     ) -> ModelSummary:
         """Write the whole model into a folder; see :meth:`blockswarm.swarm.client.SwarmClient.export`."""
-        with ModelFolderWriter(folder, self.manifest, force=force) as writer:
-            await self._thread.run_async(Export(self._core, writer, progress).run, check_timeout(timeout))
-            return await asyncio.to_thread(writer.finish)
+        return await self._thread.run_async(Export(self._core, progress).run, folder, force, check_timeout(timeout))
 
     async def holders(self, *, fresh: bool = True) -> dict[int, list[Holder]]:
         """Everybody on record for each block; ``fresh=False`` is content with what was known seconds ago."""

@@ -11,14 +11,26 @@ from blockswarm.swarm.policy.acceptance import heavier
 from blockswarm.swarm.statements import Certificate, StatementError
 
 
-def check_certified(manifest: Manifest, subject: int, head: StateHead) -> None:
+def check_certified(manifest: Manifest, subject: int, head: StateHead, latest_round: int) -> None:
     """Check that a quorum signed the state ``head`` is about, or that it is the genesis. Verifies a signature per vote.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The run.
+    subject : int
+        Block, or the embedding.
+    head : StateHead
+        What was offered.
+    latest_round : int
+        The newest round that can have been committed by now.
 
     Raises
     ------
     StatementError
         With what does not fit.
     """
+    check_round(head.round, latest_round)
     if head.round == 0:
         if head.digest != manifest.genesis_digest(subject) or head.samples != 0:
             raise StatementError("its round 0 is not the genesis of this run")
@@ -26,6 +38,12 @@ def check_certified(manifest: Manifest, subject: int, head: StateHead) -> None:
     check_certificate(
         manifest, subject, round_number=head.round, digest=head.digest, samples=head.samples, raw=head.certificate
     )
+
+
+def check_round(round_number: int, latest_round: int) -> None:
+    """Raise `StatementError` for a round after ``latest_round``: nobody can have committed it, whoever signed it."""
+    if round_number > latest_round:
+        raise StatementError(f"its round {round_number} lies in the future")
 
 
 def check_certificate(

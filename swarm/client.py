@@ -32,7 +32,6 @@ from blockswarm.swarm.client_base import (
 )
 from blockswarm.swarm.exporting import EXPORT_SECONDS, Export
 from blockswarm.swarm.model_card import ModelSummary
-from blockswarm.swarm.model_writer import ModelFolderWriter
 from blockswarm.swarm.operations import Holder
 from blockswarm.swarm.options import (
     Progress,
@@ -223,9 +222,7 @@ class SwarmClient(ClientBase):
         DeadlineError
             When the time is up.
         """
-        with ModelFolderWriter(folder, self.manifest, force=force) as writer:
-            self._thread.run(Export(self._core, writer, progress).run, check_timeout(timeout))
-            return writer.finish()
+        return self._thread.run(Export(self._core, progress).run, folder, force, check_timeout(timeout))
 
     def holders(self, *, fresh: bool = True) -> dict[int, list[Holder]]:
         """Everybody on record for each block; ``fresh=False`` is content with what was known seconds ago."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from blockswarm.model.mixing import Readout
 from blockswarm.model.scoring import STRETCH, TextScore, score_of
 from blockswarm.naming import option
-from blockswarm.swarm.errors import ArgumentError, ClientError, NoHolderError, UntrustedAnswerError
+from blockswarm.swarm.errors import ArgumentError, ClientError, DeadlineError, NoHolderError, UntrustedAnswerError
 from blockswarm.swarm.options import PinChoice, Progress, ReadingOptions
 from blockswarm.swarm.score import Score, Spans
 
@@ -219,8 +219,8 @@ def evaluate_each(
 
     Raises
     ------
-    NoHolderError, UntrustedAnswerError
-        When no readout can do without the block that nobody serves.
+    NoHolderError, UntrustedAnswerError, DeadlineError
+        When nothing was measured: why the first readout was not.
     """
     measured: dict[Readout, Evaluation] = {}
     failed: dict[Readout, ClientError] = {}
@@ -231,6 +231,9 @@ def evaluate_each(
             try:
                 measured[readout] = evaluate(model, sample, readout=readout, pin=choice, **options)
                 break
+            except DeadlineError as error:
+                failed[readout] = error
+                break  # other states would not be measured any faster
             except (NoHolderError, UntrustedAnswerError) as error:
                 failed[readout] = error
         if readout in measured:

@@ -8,7 +8,7 @@ before the first byte comes, so a wrong chunk costs its sender, never the state.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,7 @@ from blockswarm.swarm.link import short, words
 from blockswarm.swarm.manifest import EMBEDDING, subject_name
 from blockswarm.swarm.messages import ChunkRequest, HeadRequest, StateHead
 from blockswarm.swarm.policy.phases import round_in_progress
-from blockswarm.swarm.race import race
+from blockswarm.swarm.race import drain, race
 from blockswarm.swarm.statements import StatementError
 
 HEAD_SECONDS = 8.0
@@ -82,11 +82,9 @@ async def find(core: Core, subject: int) -> Offered:
     ClientError
         When nobody offers the embedding.
     """
-    peers = _holders(core, subject)
-    heads, problems = await _ask_heads(core, subject, peers)
+    heads, problems = await _ask_heads(core, subject, _holders(core, subject))
     if not heads:
-        reasons = problems or {peer: core.trouble[peer] for peer in peers if peer in core.trouble}
-        raise _nobody(subject, reasons)
+        raise _nobody(subject, problems)
     best = heaviest(list(heads.values()))
     ranked = sorted(heads, key=lambda peer: heads[peer].digest != best.digest)
     return Offered(subject, best, ranked, problems)
@@ -114,25 +112,13 @@ async def fetch(core: Core, offered: Offered, arrived: Callable[[int], None]) ->
     head = offered.head
     data = bytearray(4 * head.values)
     chunks = _Chunks(core, offered)
-    todo = iter(range(len(head.chunks)))
-    failed: list[Exception] = []
 
-    async def work() -> None:
-        for index in todo:  # the workers share one iterator
-            try:
-                chunk = await chunks.get(index)
-            except Exception as error:
-                failed.append(error)
-                nursery.cancel_scope.cancel()
-                return
-            data[index * CHUNK_BYTES : index * CHUNK_BYTES + len(chunk)] = chunk
-            arrived(len(chunk))
+    async def work(index: int) -> None:
+        chunk = await chunks.get(index)
+        data[index * CHUNK_BYTES : index * CHUNK_BYTES + len(chunk)] = chunk
+        arrived(len(chunk))
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(IN_FLIGHT):
-            nursery.start_soon(work)
-    if failed:
-        raise failed[0]
+    await drain(range(len(head.chunks)), work, workers=IN_FLIGHT)
     values = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
     if not np.isfinite(values).all():
         raise UntrustedAnswerError(f"the certified state of {subject_name(offered.subject)} is not finite")
@@ -201,10 +187,14 @@ class _Chunks:
         return reply.blob
 
 
+def holding(core: Core, subject: int) -> Sequence[int]:
+    """Blocks whose holders have states of ``subject``: that one; every volunteer has the embedding, so for it all."""
+    return core.blocks if subject == EMBEDDING else (subject,)
+
+
 def _holders(core: Core, subject: int) -> list[str]:
-    """Whom to ask: holders of the block; for the embedding everybody, since every volunteer has it."""
-    blocks: Iterable[int] = core.blocks if subject == EMBEDDING else (subject,)
-    return core.router.order(core.book.peers(blocks), work=1, now=trio.current_time())[:MAX_ASKED]
+    peers = core.book.peers(holding(core, subject))
+    return core.router.order(peers, work=1, now=trio.current_time())[:MAX_ASKED]
 
 
 async def _ask_heads(core: Core, subject: int, peers: Sequence[str]) -> tuple[dict[str, StateHead], dict[str, str]]:
@@ -244,10 +234,9 @@ async def _head(core: Core, subject: int, peer: str) -> StateHead:
     body = HeadRequest(subject).to_body()
     reply = await core.link.call(peer, "state.head", body, run=manifest.digest, timeout=HEAD_SECONDS)
     head = StateHead.parse(reply.body, values=manifest.parameters(subject), momentum=manifest.has_momentum)
-    if head.round > round_in_progress(core.clock.now(), manifest.genesis_time, manifest.rounds.seconds):
-        raise StatementError(f"offers a state of round {head.round}, which lies in the future")
+    latest = round_in_progress(core.clock.now(), manifest.genesis_time, manifest.rounds.seconds)
     # Verifies a signature per vote, of which there may be hundreds.
-    await trio.to_thread.run_sync(check_certified, manifest, subject, head)
+    await trio.to_thread.run_sync(check_certified, manifest, subject, head, latest)
     return head
 
 

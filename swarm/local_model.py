@@ -27,7 +27,7 @@ from blockswarm.swarm.model_folder import SavedModel, read_model_folder
 from blockswarm.swarm.options import PinChoice, Reading, ReadingOptions, Writing, WritingOptions, as_bytes, read_pin
 from blockswarm.swarm.pins import Pin
 from blockswarm.swarm.report import CallReport, ClientStats
-from blockswarm.swarm.score import Score, ScoreSheet, Spans
+from blockswarm.swarm.score import RowSheet, Score, ScoreSheet, Spans
 
 if TYPE_CHECKING:
     from blockswarm.model.whole import WholeModel
@@ -109,16 +109,9 @@ class LocalModel:
 
     def logprobs(self, text: str | bytes, **options: Unpack[ReadingOptions]) -> Float32:
         """Float32 ``[len, 256]``; see :meth:`blockswarm.swarm.client.SwarmClient.logprobs`."""
-        data = as_bytes(text)
-        if not data:
-            raise ArgumentError("log-probabilities of an empty text: give at least one byte")
-        table = np.empty((len(data), 256), dtype=np.float32)
-
-        def use(first: int, rows: Float32) -> None:
-            table[first : first + len(rows)] = rows
-
-        self._read("logprobs", data, [(0, len(data))], use, Reading(**options))
-        return table
+        sheet = RowSheet(as_bytes(text))
+        self._read("logprobs", sheet.text, sheet.rows, sheet.use, Reading(**options))
+        return sheet.table
 
     def score(
         self,

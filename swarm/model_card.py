@@ -90,8 +90,7 @@ def model_card(summary: ModelSummary, evaluations: Mapping[Readout, Evaluation] 
             ("subject", "round", "samples", "certified by", "parameters", "bytes", "digest"),
             [_state(state) for state in summary.states],
         ),
-        "A sample is one training sequence of the context's length. The digest is the SHA-256 over the SHA-256 of each "
-        "1 MiB of the values as little-endian float32; reading the folder checks it.",
+        f"A sample is one training sequence of the context's length. {_digest_rule(manifest)}",
         "## Cross-entropy",
         _measured(manifest, evaluations or {}),
         "## How to use it",
@@ -102,6 +101,18 @@ def model_card(summary: ModelSummary, evaluations: Mapping[Readout, Evaluation] 
         "Neither needs a network. `swarm.toml` is the manifest of the run: all settings of model and training.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _digest_rule(manifest: Manifest) -> str:
+    """How the digest of a state follows from its file; see `blockswarm.model.layout.digest_of_chunks`."""
+    rule = "the SHA-256 over the SHA-256 of each 1 MiB of the values as little-endian float32"
+    if manifest.has_momentum:
+        return (
+            "The digest names a state's values together with its outer momentum, which no file here holds: it is the "
+            f"SHA-256 over the digest of the values ({rule}) and that of the momentum, formed the same way and kept in "
+            "the file's notes as `momentum_digest`. Reading the folder checks it."
+        )
+    return f"The digest is {rule}; reading the folder checks it."
 
 
 def _facts(summary: ModelSummary) -> list[tuple[str, str]]:

@@ -74,6 +74,8 @@ def write_card(summary: ModelSummary, evaluations: Mapping[Readout, Evaluation])
 class ModelFolderWriter:
     """A model folder in the making, state by state, in a hidden folder beside its place. A context manager.
 
+    Entering is `open`, leaving is `close`; who waits for neither in the event loop's thread calls them in another.
+
     Parameters
     ----------
     folder, manifest, force
@@ -82,7 +84,7 @@ class ModelFolderWriter:
     Raises
     ------
     ModelFolderError
-        On entering, when the folder could not take its place.
+        On opening, when the folder could not take its place.
     """
 
     def __init__(self, folder: str | Path, manifest: Manifest, *, force: bool = False) -> None:
@@ -93,6 +95,16 @@ class ModelFolderWriter:
         self._summaries: dict[int, StateSummary] = {}
 
     def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Make the hidden folder."""
         self._check_place()
         place = self.folder.resolve()
         parent = place.parent
@@ -105,13 +117,12 @@ class ModelFolderWriter:
                     f"{self.folder}: the model needs {need / 1e6:,.0f} MB and the disk has {free / 1e6:,.0f} MB free"
                 )
             self._staged = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=parent))
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Remove what was not finished. Not while another thread adds or finishes."""
         if self._staged is not None:
             shutil.rmtree(self._staged, ignore_errors=True)
+            self._staged = None
 
     def add(self, state: SavedState) -> None:
         """Write one state. May be called from several threads, for different subjects.
@@ -195,13 +206,15 @@ class ModelFolderWriter:
     def _swap(self, staged: Path) -> None:
         place = self.folder.resolve()
         aside: Path | None = None
-        if place.exists() and any(place.iterdir()):
-            aside = Path(tempfile.mkdtemp(prefix=f".{place.name}.old.", dir=place.parent))
-            place.rename(aside)
         try:
+            if place.exists() and any(place.iterdir()):
+                aside = Path(tempfile.mkdtemp(prefix=f".{place.name}.old.", dir=place.parent))
+                place.rename(aside)
             staged.rename(place)  # takes the place of an empty folder too
-        except OSError:
-            if aside is not None:
+        except BaseException:
+            if aside is not None and place.exists():
+                shutil.rmtree(aside, ignore_errors=True)  # a whole model is in place: the old one, or already the new
+            elif aside is not None:
                 aside.rename(place)
             raise
         _flush(place.parent)

@@ -6,19 +6,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
 import trio
 
 from blockswarm.dht.records import BlockRecord
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.core import Core
-from blockswarm.swarm.errors import ArgumentError, DeadlineError, NoHolderError
+from blockswarm.swarm.errors import DeadlineError, NoHolderError
 from blockswarm.swarm.generation import Generation
 from blockswarm.swarm.options import PinChoice, Reading, Writing, read_pin
 from blockswarm.swarm.pins import choose_pin
 from blockswarm.swarm.readouts import read_all
 from blockswarm.swarm.report import CallReport
-from blockswarm.swarm.score import Score, ScoreSheet, Spans
+from blockswarm.swarm.score import RowSheet, Score, ScoreSheet, Spans
 from blockswarm.swarm.session import Session
 
 BEST_EFFORT_SECONDS = 5.0
@@ -68,21 +67,11 @@ async def generate(core: Core, prompt: bytes, asked: Writing) -> tuple[str, Call
     return "".join(pieces), generation.report
 
 
-async def logprobs(
-    core: Core,
-    text: bytes,
-    asked: Reading,
-) -> tuple[Float32, CallReport]:
+async def logprobs(core: Core, text: bytes, asked: Reading) -> tuple[Float32, CallReport]:
     """float32 ``[len(text), 256]``, row ``i`` predicting the byte after ``text[: i + 1]``; and how it went."""
-    if not text:
-        raise ArgumentError("log-probabilities of an empty text: give at least one byte")
-    table = np.empty((len(text), 256), dtype=np.float32)
-
-    def use(first: int, rows: Float32) -> None:
-        table[first : first + len(rows)] = rows
-
-    report = await _read(core, "logprobs", text, [(0, len(text))], use, asked)
-    return table, report
+    sheet = RowSheet(text)
+    report = await _read(core, "logprobs", sheet.text, sheet.rows, sheet.use, asked)
+    return sheet.table, report
 
 
 async def score(
@@ -158,19 +147,12 @@ async def _read(
     began = trio.current_time()
     patience = None if sweep else max(BEST_EFFORT_SECONDS, asked.timeout * READING_SHARE)
     session: Session | None = None
-    done, total = 0, sum(end - begin for begin, end in rows)
-
-    def count(rows_done: int, rows_in_total: int) -> None:
-        nonlocal done
-        done = rows_done
-        if asked.progress is not None:
-            asked.progress(rows_done, rows_in_total)
 
     async def work() -> CallReport:
         nonlocal session
         session = await open_session(core, asked.pin, patience, report)
-        await read_all(session, text, use, rows=rows, readout=asked.readout, seed=asked.seed, progress=count)
-        report.pin, report.bytes = session.pin.as_json(), total
+        await read_all(session, text, use, rows=rows, readout=asked.readout, seed=asked.seed, progress=asked.progress)
+        report.pin = session.pin.as_json()
         report.seconds = trio.current_time() - began
         return report
 
@@ -178,7 +160,8 @@ async def _read(
         blocks = sorted(session.unanswered) if session is not None else []
         if not blocks:
             return "looking for holders"
-        return f"{done} of {total} bytes read, waiting for {', '.join(f'block {block}' for block in blocks)}"
+        total = sum(end - begin for begin, end in rows)
+        return f"{report.bytes} of {total} bytes read, waiting for {', '.join(f'block {block}' for block in blocks)}"
 
     return await _bounded(asked.timeout, work, waiting)
 

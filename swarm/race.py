@@ -1,4 +1,4 @@
-"""Asking several peers the same thing: one after the other as they fail, side by side when one is slow."""
+"""Work side by side: a race of several peers for one answer, and workers that share many pieces of work."""
 
 from __future__ import annotations
 
@@ -86,6 +86,36 @@ async def race(
             break
         nursery.cancel_scope.cancel()
     return outcome
+
+
+async def drain(items: Iterable[T], work: Callable[[T], Awaitable[None]], *, workers: int) -> None:
+    """Do ``work`` for every one of ``items``, in their order, ``workers`` at a time.
+
+    Parameters
+    ----------
+    items : iterable
+        Taken one by one, when a worker is free.
+    work : callable
+        Deals with one item. The first exception that it raises cancels what is under way, and is raised here as it is.
+    workers : int
+        Items dealt with at a time.
+    """
+    left = iter(items)
+    failed: list[Exception] = []
+
+    async def worker() -> None:
+        try:
+            for item in left:  # the workers share one iterator
+                await work(item)
+        except Exception as error:
+            failed.append(error)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(workers):
+            nursery.start_soon(worker)
+    if failed:
+        raise failed[0]
 
 
 def _since(moment: float) -> float:

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import trio
 
 from blockswarm.model.mixing import Readout, mix_log_probs
 from blockswarm.swarm.answers import ROW_BYTES, Float32, check_hidden, check_rows
@@ -17,6 +16,7 @@ from blockswarm.swarm.errors import ClientError, NoHolderError
 from blockswarm.swarm.holders import gather
 from blockswarm.swarm.messages import LogprobsRequest, SweepRequest
 from blockswarm.swarm.pins import Pin
+from blockswarm.swarm.race import drain
 from blockswarm.swarm.session import Question, Session
 
 IN_FLIGHT = 4
@@ -40,7 +40,7 @@ async def read_all(
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Rows of a text, several requests at a time.
+    """Rows of a text, several requests at a time; ``session.report.bytes`` counts them.
 
     Parameters
     ----------
@@ -57,31 +57,18 @@ async def read_all(
     progress : callable, optional
         Called as ``progress(rows done, rows in total)``.
     """
-    done, total = 0, sum(end - begin for begin, end in rows)
-    failed: list[Exception] = []
+    total = sum(end - begin for begin, end in rows)
     context = session.core.manifest.model.context
     plan = chain.from_iterable(chunks(text, context, begin, end) for begin, end in rows)
 
-    async def work() -> None:
-        nonlocal done
-        for chunk in plan:  # the workers share one iterator
-            try:
-                answer = await read(session, chunk, readout=readout, seed=seed)
-            except Exception as error:
-                failed.append(error)
-                nursery.cancel_scope.cancel()
-                return
-            use(chunk.first_row, answer)
-            done += chunk.rows
-            session.byte = max(session.byte, chunk.first_row + chunk.rows)
-            if progress is not None:
-                progress(done, total)
+    async def work(chunk: Chunk) -> None:
+        use(chunk.first_row, await read(session, chunk, readout=readout, seed=seed))
+        session.report.bytes += chunk.rows
+        session.byte = max(session.byte, chunk.first_row + chunk.rows)
+        if progress is not None:
+            progress(session.report.bytes, total)
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(IN_FLIGHT):
-            nursery.start_soon(work)
-    if failed:
-        raise failed[0]
+    await drain(plan, work, workers=IN_FLIGHT)
 
 
 async def _parallel(session: Session, chunk: Chunk) -> Float32:

@@ -1,4 +1,4 @@
-"""How likely a text is: which of its bytes are scored, and what is told about them. Pure."""
+"""What rows of log-probabilities become as they come: how likely a text is, or a table of them all. Pure."""
 
 from __future__ import annotations
 
@@ -113,3 +113,32 @@ class ScoreSheet:
     def score(self, missing: Sequence[int] = ()) -> Score:
         """The result, when all rows are in."""
         return Score(self._log_probs, tuple(missing))
+
+
+class RowSheet:
+    """Collects all rows of a text as they are, in any order.
+
+    Parameters
+    ----------
+    text : bytes
+        What is read.
+
+    Raises
+    ------
+    ArgumentError
+        When it is empty.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        if not text:
+            raise ArgumentError("log-probabilities of an empty text: give at least one byte")
+        self.text = text
+        """The whole text that is to be read."""
+        self.rows = [(0, len(text))]
+        """Ranges of rows that are needed."""
+        self.table = np.empty((len(text), 256), dtype=np.float32)
+        """float32 ``[len(text), 256]``; complete when all rows are in."""
+
+    def use(self, first: int, rows: Float32) -> None:
+        """Take in ``rows``, float32 ``[n, 256]``, those from row ``first`` on."""
+        self.table[first : first + len(rows)] = rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -10,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from blockswarm.cli import export
 from blockswarm.cli import main as front
 from blockswarm.model.windows import context_rule
 from blockswarm.swarm import LocalModel
+from blockswarm.swarm.errors import DeadlineError
 from blockswarm.swarm.evaluation import evaluate, take_sample
+from blockswarm.swarm.model_card import ModelSummary
 from blockswarm.swarm.model_writer import write_model_folder
 from tests.swarm.test_model_folder import MANIFEST, states
 
@@ -146,3 +150,42 @@ def test_no_network_is_loaded(folder: Path, tmp_path: Path, arguments: list[str]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("loaded: []\n")
+
+
+class Exporting:
+    """Stands in for a client of a swarm that has one model."""
+
+    manifest, run_id = MANIFEST, MANIFEST.run_id
+
+    def export(self, folder: Path, *, force: bool, **_: Any) -> ModelSummary:
+        return write_model_folder(folder, MANIFEST, states(), force=force)
+
+
+@pytest.mark.parametrize(("slow", "code"), [(["sweep"], 0), (["parallel", "sweep"], 1)])
+def test_an_export_tells_of_its_folder_though_measuring_it_takes_too_long(
+    slow: list[str],
+    code: int,
+    text: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    score = LocalModel.score
+
+    def late(self: LocalModel, *arguments: Any, **options: Any) -> Any:
+        if options["readout"] in slow:
+            raise DeadlineError("600 s were not enough")
+        return score(self, *arguments, **options)
+
+    monkeypatch.setattr(LocalModel, "score", late)
+    monkeypatch.setattr(export, "connected", lambda *_: contextlib.nullcontext(Exporting()))
+    folder = str(tmp_path / "model")
+    assert front.run(["export", folder, "--evaluate", "--data", str(text), "--max-bytes", "64", "--json"]) == code
+    out, error = capsys.readouterr()
+    told = json.loads(out)
+    assert told["folder"] == folder and len(told["states"]) == 3
+    if code == 0:
+        assert told["evaluation"]["ce"]["parallel"] > 0 and told["evaluation"]["ce"]["sweep"] is None
+        assert told["evaluation"]["impossible"] == {"sweep": "600 s were not enough"}
+    else:
+        assert told["evaluation"] is None and "error: 600 s were not enough" in error

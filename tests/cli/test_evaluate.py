@@ -7,7 +7,7 @@ from typing import Any
 
 from blockswarm.cli import evaluate, export
 from blockswarm.model.scoring import TextScore
-from blockswarm.swarm.errors import NoHolderError, UntrustedAnswerError
+from blockswarm.swarm.errors import DeadlineError, NoHolderError, UntrustedAnswerError
 from blockswarm.swarm.evaluation import Evaluation, Sample
 from blockswarm.swarm.manifest import create_manifest
 from blockswarm.swarm.model_card import ModelSummary, StateSummary, model_card
@@ -55,6 +55,11 @@ def test_a_block_that_is_missing_is_named_with_both_readouts() -> None:
 def test_other_reasons_are_told_as_they_are() -> None:
     (line,) = lines({}, {"sweep": UntrustedAnswerError("block 2: every holder's answer breaks the rules")})
     assert line == "  sweep     impossible: block 2: every holder's answer breaks the rules"
+
+
+def test_what_takes_too_long_is_not_called_impossible() -> None:
+    (line,) = lines({}, {"sweep": DeadlineError("600 s were not enough: 10 of 100 bytes read")})
+    assert line == "  sweep     not measured: 600 s were not enough: 10 of 100 bytes read"
 
 
 def test_states_that_changed_in_the_middle_are_pointed_out() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from blockswarm.cli import generate
 from blockswarm.cli import main as front
+from blockswarm.cli.asking import Budget
 from blockswarm.cli.generate import _write
 from blockswarm.swarm.errors import DeadlineError
+from blockswarm.swarm.report import CallReport, ClientStats
 
 
 @pytest.mark.parametrize(
@@ -29,6 +35,45 @@ def test_a_value_out_of_range_is_wrong_usage_though_nobody_could_be_reached(
     said = capsys.readouterr().err
     assert named in said
     assert said.count("\n") == 1
+
+
+class Slow:
+    """Standard input on which a prompt is typed, with the clock beside it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.buffer = self
+
+    def read(self) -> bytes:
+        self.now += 1000.0
+        return b"The "
+
+
+class Answering:
+    """Stands in for a model; opening it takes 3 seconds."""
+
+    run_id, stats = "demo-1", ClientStats(last=CallReport("generate", "parallel"))
+
+    def generate(self, prompt: bytes, *, timeout: float, **_: Any) -> str:
+        return f"{prompt.decode()}in {timeout:g} s"
+
+
+@pytest.mark.parametrize(("where", "left"), [([], 2.0), (["--checkpoint", "model"], 5.0)], ids=["swarm", "folder"])
+def test_time_begins_when_the_prompt_is_there_and_connecting_counts(
+    where: list[str], left: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin = Slow()
+
+    @contextlib.contextmanager
+    def opened(**_: Any) -> Iterator[Answering]:
+        stdin.now += 3.0
+        yield Answering()
+
+    monkeypatch.setattr("sys.stdin", stdin)
+    monkeypatch.setattr(generate, "Budget", lambda seconds: Budget(seconds, lambda: stdin.now))
+    monkeypatch.setattr(generate, "asked_model", opened)
+    assert front.run(["generate", "-", "--timeout", "5", "--json", *where]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == f"The in {left:g} s"
 
 
 def broken() -> Iterator[str]:

@@ -48,6 +48,11 @@ STATE = certified(round_number=7, samples=7000)
 OLDER = certified(round_number=6, samples=6000)
 
 
+def latest_round() -> int:
+    """The newest round that can have been committed while these tests run."""
+    return 10
+
+
 Fault = Callable[[int, Reply], Awaitable[Reply]]
 """Makes of the chunk with an index, as an honest donor answers it, what this donor sends."""
 
@@ -84,7 +89,7 @@ class Swarm:
         donor.register("state.chunk", answer)
 
     def fetcher(self, **options: Any) -> StateFetcher:
-        return StateFetcher(self.newcomer.call, MANIFEST, **{"stall": 1.5} | options)
+        return StateFetcher(self.newcomer.call, MANIFEST, latest_round, **{"stall": 1.5} | options)
 
 
 @pytest.fixture
@@ -199,6 +204,14 @@ async def test_a_holder_without_a_believable_certificate_is_not_followed(swarm: 
     assert is_exactly(await swarm.fetcher().fetch(0, swarm.ids, seconds=20.0), STATE)
 
 
+async def test_a_state_of_a_future_round_is_not_followed_whoever_signed_it(swarm: Swarm) -> None:
+    swarm.holds(swarm.donors[0], certified(round_number=latest_round() + 1, samples=10**9))
+    swarm.holds(swarm.donors[1], certified(round_number=latest_round(), samples=8000))
+    offers, problems = await swarm.fetcher().offers(0, swarm.ids)
+    assert [offer.head.round for offer in offers] == [latest_round(), STATE.round]
+    assert problems == {swarm.ids[0]: f"its round {latest_round() + 1} lies in the future"}
+
+
 async def test_the_heavier_line_is_taken(swarm: Swarm) -> None:
     heavier = certified(round_number=5, samples=8000)
     swarm.holds(swarm.donors[2], heavier)
@@ -225,7 +238,7 @@ async def test_a_state_that_is_not_finite_is_refused_even_when_it_is_certified()
     async def call(peer_id: str, method: str, body: Any, *, max_blob: int = 0, timeout: float = 0.0) -> Reply:
         return Reply(state.head.to_body()) if method == "state.head" else Reply({}, state.chunk(body["index"]))
 
-    fetcher = StateFetcher(call, MANIFEST, check=lambda *_: None)
+    fetcher = StateFetcher(call, MANIFEST, latest_round, check=lambda *_: None)
     with pytest.raises(TransferError, match="the state of the embedding is not finite"):
         await fetcher.fetch(EMBEDDING, ["peer"], seconds=5.0)
 
@@ -245,14 +258,14 @@ async def test_a_state_with_an_outer_momentum_is_fetched_whole_and_only_whole() 
         asked.append(body["index"])
         return Reply({}, state.chunk(body["index"]))
 
-    got = await StateFetcher(call, manifest, check=lambda *_: None).fetch(0, ["peer"], seconds=5.0)
+    got = await StateFetcher(call, manifest, latest_round, check=lambda *_: None).fetch(0, ["peer"], seconds=5.0)
     assert is_exactly(got, state)
     assert got.momentum is not None and np.array_equal(got.momentum, momentum)
     assert sorted(asked) == list(range(12))
     with pytest.raises(TransferError, match="momentum: must not be there"):
-        await StateFetcher(call, MANIFEST, check=lambda *_: None).fetch(0, ["peer"], seconds=5.0)
+        await StateFetcher(call, MANIFEST, latest_round, check=lambda *_: None).fetch(0, ["peer"], seconds=5.0)
     genesis = State.genesis(manifest, 0)
-    check_certified(manifest, 0, genesis.head)
+    check_certified(manifest, 0, genesis.head, latest_round())
 
 
 # -- the donor's side ----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ HEAD = StateHead(7, DIGEST, 7000, CHUNK_BYTES // 4, (b"c" * 32,), certify(MANIFE
 
 
 def test_a_certificate_must_fit_every_word_of_the_head() -> None:
-    check_certified(MANIFEST, 0, HEAD)
+    check_certified(MANIFEST, 0, HEAD, 7)
     for subject, head in (
         (EMBEDDING, HEAD),
         (0, replace(HEAD, round=8)),
@@ -35,17 +35,22 @@ def test_a_certificate_must_fit_every_word_of_the_head() -> None:
         (0, replace(HEAD, round=0)),
     ):
         with pytest.raises(StatementError):
-            check_certified(MANIFEST, subject, head)
+            check_certified(MANIFEST, subject, head, 100)
     with pytest.raises(StatementError):
-        check_certified(OTHER, 0, HEAD)
+        check_certified(OTHER, 0, HEAD, 7)
+
+
+def test_a_round_of_the_future_is_not_believed_whoever_signed_it() -> None:
+    with pytest.raises(StatementError, match="its round 7 lies in the future"):
+        check_certified(MANIFEST, 0, HEAD, 6)
 
 
 def test_the_genesis_needs_no_certificate_but_must_be_that_of_the_run() -> None:
     head = replace(HEAD, round=0, samples=0, certificate=b"", digest=MANIFEST.genesis_digest(EMBEDDING))
-    check_certified(MANIFEST, EMBEDDING, head)
+    check_certified(MANIFEST, EMBEDDING, head, 1)
     for wrong in (replace(head, digest=DIGEST), replace(head, samples=1)):
         with pytest.raises(StatementError, match="genesis"):
-            check_certified(MANIFEST, EMBEDDING, wrong)
+            check_certified(MANIFEST, EMBEDDING, wrong, 1)
 
 
 def test_of_several_states_the_one_with_most_samples_then_the_lowest_digest_is_taken() -> None:

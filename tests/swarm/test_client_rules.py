@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import numpy as np
 import pytest
 import trio
+from trio.testing import MockClock
 
 from blockswarm.model.mixing import VETO_FLOOR
 from blockswarm.swarm.answers import check_hidden, check_rows
@@ -17,7 +19,7 @@ from blockswarm.swarm.holders import Run
 from blockswarm.swarm.link import Reply, dialable
 from blockswarm.swarm.messages import StateName
 from blockswarm.swarm.pins import Offer, Pin, choose_pin, exchange
-from blockswarm.swarm.race import Race, Won, race
+from blockswarm.swarm.race import Race, Won, drain, race
 from blockswarm.swarm.report import MAX_EVENTS, EventLog
 
 
@@ -246,3 +248,35 @@ def test_repeated_events_are_folded_and_their_number_is_bounded() -> None:
     for number in range(2 * MAX_EVENTS):
         log.add("refused", str(number))
     assert len(log) == MAX_EVENTS
+
+
+class TestDrain:
+    """Several workers deal with many items."""
+
+    def test_every_item_is_dealt_with_in_order_by_as_many_as_were_allowed(self) -> None:
+        begun: list[int] = []
+        busy: list[int] = []
+
+        async def work(item: int) -> None:
+            begun.append(item)
+            busy.append(item)
+            assert len(busy) <= 3
+            await trio.sleep(0.1 * (item % 3))
+            busy.remove(item)
+
+        trio.run(partial(drain, range(10), work, workers=3), clock=MockClock(autojump_threshold=0))
+        assert begun == list(range(10))
+
+    def test_the_first_failure_ends_the_others_and_is_raised_as_it_is(self) -> None:
+        ended: list[int] = []
+
+        async def work(item: int) -> None:
+            if item == 1:
+                await trio.sleep(1.0)
+                raise ClientError("the second")
+            await trio.sleep(5.0)
+            ended.append(item)
+
+        with pytest.raises(ClientError, match="the second"):
+            trio.run(partial(drain, range(10), work, workers=3), clock=MockClock(autojump_threshold=0))
+        assert not ended

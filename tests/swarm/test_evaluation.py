@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from blockswarm.model.corpus import open_corpus
 from blockswarm.model.errors import CorpusError
 from blockswarm.model.scoring import STRETCH
-from blockswarm.swarm.errors import ArgumentError, NoHolderError
+from blockswarm.swarm.errors import ArgumentError, DeadlineError, NoHolderError
 from blockswarm.swarm.evaluation import evaluate, evaluate_each, spread, take_sample
 from blockswarm.swarm.report import CallReport, ClientStats
 from blockswarm.swarm.score import Score
@@ -29,14 +30,17 @@ def numbered(tmp_path: Path) -> str:
 class Knowing:
     """Stands in for a model: ln p of a byte is minus its place in the text, divided by 1000."""
 
-    def __init__(self, without: int | None = None, lost_pin: bool = False) -> None:
+    def __init__(self, without: int | None = None, lost_pin: bool = False, slow: Container[str] = ()) -> None:
         self._without = without
         self._lost_pin = lost_pin
+        self._slow = slow
         self.asked: list[dict[str, Any]] = []
         self.stats = ClientStats()
 
     def score(self, text: bytes, *, given: bytes = b"", spans: Any = None, **options: Any) -> Score:
         self.asked.append(options)
+        if options["readout"] in self._slow:
+            raise DeadlineError("5 s were not enough")
         if options["readout"] == "sweep" and self._without is not None:
             raise NoHolderError(self._without)
         if self._lost_pin and options["pin"] is not None:
@@ -132,3 +136,13 @@ def test_a_readout_that_is_impossible_does_not_hide_the_other(numbered: str) -> 
     assert isinstance(failed["sweep"], NoHolderError) and failed["sweep"].block == 1
     with pytest.raises(NoHolderError, match="block 1"):
         evaluate_each(Knowing(without=1), sample, ["sweep"])
+
+
+def test_a_readout_that_takes_too_long_does_not_hide_the_other_and_is_not_tried_again(numbered: str) -> None:
+    sample = take_sample(numbered, context=128, whole=True)
+    model = Knowing(slow=["sweep"])
+    measured, failed = evaluate_each(model, sample, ["parallel", "sweep"])
+    assert list(measured) == ["parallel"] and isinstance(failed["sweep"], DeadlineError)
+    assert [asked["readout"] for asked in model.asked] == ["parallel", "sweep"]
+    with pytest.raises(DeadlineError, match="5 s"):
+        evaluate_each(Knowing(slow=["parallel", "sweep"]), sample, ["parallel", "sweep"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,17 +10,16 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from blockswarm.dht.errors import RpcError
 from blockswarm.dht.identity import Identity
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import CHUNK_BYTES, chunk_digests, state_digest
 from blockswarm.swarm import fetching
-from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import ClientError, NoHolderError, UntrustedAnswerError
-from blockswarm.swarm.holders import HolderBook
-from blockswarm.swarm.link import Link, Reply
+from blockswarm.swarm.link import Reply
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.messages import StateHead
+from tests.swarm import answering
+from tests.swarm.answering import Answer, World
 from tests.swarm.signing import certify
 
 # One layer of width 288: a block of 1.5 million values, six chunks.
@@ -52,9 +50,6 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trio.to_thread, "run_sync", run_here)
 
 
-Answer = Callable[[str, dict[str, Any]], Awaitable[Reply]]
-
-
 async def honest(method: str, body: dict[str, Any]) -> Reply:
     """What a holder of the state answers."""
     if method == "state.head":
@@ -63,51 +58,13 @@ async def honest(method: str, body: dict[str, Any]) -> Reply:
     return Reply({}, VALUES.tobytes()[begin : begin + CHUNK_BYTES])
 
 
-class Functions(Link):
-    """A link that leads to functions instead of peers."""
-
-    def __init__(self, nursery: Any, asked: Counter[str], peers: dict[str, Answer]) -> None:
-        super().__init__(nursery)
-        self._asked, self._peers = asked, peers
-
-    async def call(
-        self, peer_id: str, method: str, body: Mapping[str, Any], *, timeout: float, **options: Any
-    ) -> Reply:
-        assert options["run"] == MANIFEST.digest
-        self._asked[f"{peer_id} {method}"] += 1
-        with trio.fail_after(timeout):
-            return await self._peers[peer_id](method, dict(body))
-
-
-class Listed(HolderBook):
-    """A book in which everybody stands for every block."""
-
-    def __init__(self, core: Core, peers: Iterable[str]) -> None:
-        super().__init__(core.link, core.clock, core.events.add)
-        self._peers = list(peers)
-
-    def peers(self, blocks: Iterable[int]) -> list[str]:
-        return self._peers
-
-
-class World:
-    """A client's core in a swarm of functions."""
-
-    def __init__(self, nursery: Any, **peers: Answer) -> None:
-        self.asked: Counter[str] = Counter()
-        self.core = Core(nursery)
-        self.core._manifest = MANIFEST
-        self.core.link = Functions(nursery, self.asked, peers)
-        self.core.book = Listed(self.core, peers)
-
-
 def fetched(subject: int = 0, **peers: Answer) -> tuple[np.ndarray | Exception, World, float]:
     """What comes of fetching a state from ``peers``, the world afterwards, and how many seconds it took."""
 
     async def main() -> tuple[np.ndarray | Exception, World, float]:
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
-            world = World(nursery, **peers)
+            world = World(nursery, MANIFEST, **peers)
             arrived: list[int] = []
             try:
                 offered = await fetching.find(world.core, subject)
@@ -123,18 +80,7 @@ def fetched(subject: int = 0, **peers: Answer) -> tuple[np.ndarray | Exception, 
 
 def but(method: str, **words: Any) -> Answer:
     """An honest holder, except that it does something else when asked for ``method``."""
-
-    async def answer(asked: str, body: dict[str, Any]) -> Reply:
-        if asked != method:
-            return await honest(asked, body)
-        if "seconds" in words:
-            await trio.sleep(words["seconds"])
-            return await honest(asked, body)
-        if "error" in words:
-            raise RpcError(words["error"], words["error"])
-        return words["reply"]
-
-    return answer
+    return answering.but(honest, method, **words)
 
 
 def test_all_holders_share_the_work() -> None:

@@ -72,6 +72,7 @@ def test_a_state_with_outer_momentum_is_still_proved_by_its_certificate(tmp_path
     write_model_folder(tmp_path / "model", manifest, made)
     read = read_model_folder(tmp_path / "model")
     assert [read.states[state.subject].digest for state in made] == [state.digest for state in made]
+    assert "together with its outer momentum" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
 
 
 def test_what_is_read_is_what_was_written(folder: Path) -> None:
@@ -106,6 +107,7 @@ def test_the_card_has_the_figures(folder: Path) -> None:
         "| block 1 | 5 | 800 |",
         "Not measured",
         "--checkpoint model",
+        "The digest is the SHA-256 over the SHA-256 of each 1 MiB of the values",
     ):
         assert words in card
     total = sum(MANIFEST.parameters(subject) for subject in MANIFEST.subjects)
@@ -178,6 +180,32 @@ def test_an_export_that_is_broken_off_leaves_nothing(folder: Path) -> None:
         raise KeyboardInterrupt
     assert names(folder.parent) == ["model"]
     np.testing.assert_array_equal(read_model_folder(folder).states[0].values, states()[1].values)
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2])
+def test_an_interruption_between_old_and_new_leaves_one_of_them_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """The older model is moved aside, then the new one takes its place; Ctrl-C may come before, between and after."""
+    rename, done = Path.rename, []
+
+    def interrupted(path: Path, target: Path) -> Path:
+        if len(done) == moved:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        done.append(path)
+        moved_to = rename(path, target)
+        if len(done) == moved == 2:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return moved_to
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_model_folder(folder, MANIFEST, states(seed=1), force=True)
+    assert names(folder.parent) == ["model"]
+    left = states(seed=1) if moved == 2 else states()
+    np.testing.assert_array_equal(read_model_folder(folder).states[0].values, left[1].values)
 
 
 def test_a_full_disk_is_one_line_and_the_older_model_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
