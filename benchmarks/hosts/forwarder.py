@@ -178,8 +178,7 @@ class Forwarder:
             case {"do": "downlink", "host": host, "link": link}:
                 network.downlinks[host].become(Link(**link))
             case {"do": "sever", "pairs": pairs, "severed": severed}:
-                for source, target in pairs:
-                    network.sever(source, target, severed)
+                network.sever(pairs, severed)
             case {"do": "report"}:
                 network.lateness.overrun = sum(map(_dropped_before_us, self._counters))
                 return {

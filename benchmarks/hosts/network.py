@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.hosts.link import Link
@@ -154,9 +154,20 @@ class Network:
         """The line from one host to another."""
         return self._routes[source][target].path
 
-    def sever(self, source: int, target: int, severed: bool) -> None:
-        """Drop everything from ``source`` to ``target``, what is under way too; or no longer."""
-        self._routes[source][target].severed = severed
+    def sever(self, pairs: Iterable[tuple[int, int]], severed: bool) -> None:
+        """Drop everything from each source to its target, what is under way too; or no longer."""
+        for source, target in pairs:
+            self._routes[source][target].severed = severed
+        if severed:
+            # Now, not when it would arrive: by then the cut may be healed.
+            kept = []
+            for entry in self._under_way:
+                if (route := entry[3]).severed:
+                    route.traffic.cut += 1
+                else:
+                    kept.append(entry)
+            heapq.heapify(kept)
+            self._under_way = kept
 
     def traffic(self) -> Iterator[tuple[int, int, Traffic]]:
         """Source, target and the counts for every ordered pair."""
@@ -192,9 +203,6 @@ class Network:
         while self._under_way and self._under_way[0][0] <= now:
             at, _, packet, route, downlink_ahead = heapq.heappop(self._under_way)
             traffic = route.traffic
-            if route.severed:
-                traffic.cut += 1
-                continue
             if downlink_ahead:
                 through = route.downlink.enter(at, len(packet), traffic)
                 if through is None:

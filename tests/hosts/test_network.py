@@ -102,13 +102,27 @@ def test_a_cut_drops_what_is_sent_and_what_is_under_way() -> None:
     net.send(0.0, 0, packet(1))
     net.send(0.0, 1, packet(0))
     net.send(0.0, 0, packet(2))
-    net.sever(0, 1, True)
+    net.sever([(0, 1)], True)
     net.send(0.001, 0, packet(1))
     assert [target for _, target, _ in arrivals(net)] == [0, 2]
     assert traffic(net).cut == 2
-    net.sever(0, 1, False)
+    net.sever([(0, 1)], False)
     net.send(1.0, 0, packet(1))
     assert times(net) == pytest.approx([1.01])
+
+
+def test_what_was_under_way_stays_dropped_when_the_cut_is_healed_before_its_time() -> None:
+    net = network(3, link=Link(delay_ms=300))
+    for mark in range(20):
+        net.send(mark / 1000, 0, packet(1, mark=mark))
+        net.send(mark / 1000, 0, packet(2, mark=mark))
+        net.send(mark / 1000, 1, packet(2, mark=100 + mark))
+    net.sever([(0, 1), (1, 2)], True)
+    net.sever([(0, 1), (1, 2)], False)
+    net.send(0.1, 0, packet(1, mark=99))
+    assert [(target, mark) for _, target, mark in arrivals(net)] == [*((2, mark) for mark in range(20)), (1, 99)]
+    assert traffic(net) == Traffic(sent=21, sent_bytes=21_000, delivered=1, delivered_bytes=1000, cut=20)
+    assert traffic(net, 1, 2).cut == 20
 
 
 def test_packets_to_nobody_are_counted_and_dropped() -> None:
