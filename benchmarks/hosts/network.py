@@ -68,27 +68,31 @@ class Lateness:
 class Pipe:
     """One direction of a line at work. First in, first out."""
 
-    __slots__ = ("_delay", "_free_at", "_loss", "_patience", "_per_byte", "_random", "link")
+    __slots__ = ("_before", "_delay", "_free_at", "_loss", "_patience", "_per_byte", "_random", "link")
 
     def __init__(self, link: Link, seed: str) -> None:
         # A stream of its own for each pipe: traffic elsewhere does not change which packets are lost here.
         self._random = random.Random(seed).random
+        self._free_at = -math.inf
         self.become(link)
 
     def become(self, link: Link) -> None:
-        """Be like ``link`` from now on. Packets under way keep their times, so later ones may overtake them."""
+        """Be like ``link`` from now on. Packets under way keep their times.
+
+        What waits to be sent stays ahead of what comes; on a shorter way later packets may overtake earlier ones.
+        """
         self.link = link
         self._per_byte = 0.0 if link.rate_mbit is None else 1 / link.bytes_per_second
         self._patience = math.inf if link.rate_mbit is None else link.queue_limit * self._per_byte + ROUNDING_SECONDS
         self._delay = link.delay_ms / 1000
         self._loss = link.loss
-        self._free_at = -math.inf
+        self._before = self._free_at  # until then what waited before the change is sent; it does not fill this queue
 
     def enter(self, now: float, size: int, traffic: Traffic) -> float | None:
         """When a packet of ``size`` bytes that enters at ``now`` is through, s; None if it is dropped."""
         free_at = max(now, self._free_at)
         through = free_at + size * self._per_byte
-        if through - now > self._patience:  # the queue in bytes, told in the seconds it takes to send them
+        if through - max(now, self._before) > self._patience:  # the queue in bytes, told in the seconds they take
             traffic.overflowed += 1
             return None
         self._free_at = through

@@ -154,6 +154,33 @@ def test_what_changes_the_line_leaves_packets_under_way_alone() -> None:
     assert [(round(when, 6), mark) for when, _, mark in arrivals(net)] == [(0.11, 2), (0.3, 1)]
 
 
+def test_what_waits_to_be_sent_stays_ahead_when_the_line_changes() -> None:
+    net = network(3, link=Link(rate_mbit=8), uplink=Link(rate_mbit=8))
+    for mark in range(3):
+        net.send(0.0, 0, packet(1, mark=mark))
+    net.uplinks[0].become(Link(rate_mbit=16))  # 0.5 ms a packet
+    net.path(0, 1).become(FREE)
+    net.send(0.0, 0, packet(2, mark=3))  # the uplink is busy until 3 ms
+    net.send(0.0, 0, packet(1, mark=4))  # and the line until 4 ms, when packet 2 is through
+    assert [(round(when, 6), mark) for when, _, mark in arrivals(net)] == [
+        (0.002, 0),
+        (0.003, 1),
+        (0.004, 2),
+        (0.004, 4),
+        (0.0045, 3),
+    ]
+
+
+def test_a_backlog_from_before_a_change_does_not_fill_the_new_queue() -> None:
+    pipe, counts = Pipe(Link(rate_mbit=8, queue_bytes=10_000), "seed"), Traffic()
+    for _ in range(10):
+        pipe.enter(0.0, 1000, counts)  # 10 ms of it
+    pipe.become(Link(rate_mbit=80, queue_bytes=3000))
+    entered = [pipe.enter(0.0, 1000, counts) for _ in range(5)]
+    assert entered == [*(pytest.approx(when) for when in (0.0101, 0.0102, 0.0103)), None, None]
+    assert counts.overflowed == 2
+
+
 def test_lateness_is_counted_when_somebody_looks_too_late() -> None:
     net = network(link=Link(delay_ms=10))
     net.send(0.0, 0, packet(1))
