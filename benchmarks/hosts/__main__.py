@@ -100,9 +100,10 @@ def _summary(result: dict[str, Any]) -> str:
         if row["sent"]
     ]
     lateness = result["lateness"]
+    lost = lateness["overrun"] + lateness["overfull"]
     lines.append(
         f"{lateness['late']} of {lateness['packets']} packets more than 1 ms late, "
-        f"the worst {lateness['worst_ms']:.1f} ms; {lateness['overrun']} lost by the bench itself"
+        f"the worst {lateness['worst_ms']:.1f} ms; {lost} lost by the bench itself"
     )
     return "\n".join(lines)
 

@@ -16,6 +16,11 @@ LATE_SECONDS = 0.001
 ROUNDING_SECONDS = 1e-7
 """What sums of times are off by after months on the clock; a packet that just fits must not be dropped for it."""
 
+MAX_UNDER_WAY = 512 << 20
+"""Most bytes under way in a whole network: what a long line without a rate would hold has no other bound."""
+PACKET_COST = 256
+"""Bytes of memory that a packet under way takes besides its own, about."""
+
 
 @dataclass(slots=True)
 class Traffic:
@@ -28,7 +33,7 @@ class Traffic:
     delivered, delivered_bytes : int
         Arrived. The rest is under way or was dropped:
     lost, overflowed, cut : int
-        Packets dropped by chance, by a full queue, by a cut.
+        Packets dropped by chance, by a full queue (or a full bench, see `Lateness.overfull`), by a cut.
     """
 
     sent: int = 0
@@ -57,12 +62,15 @@ class Lateness:
         The latest of them, ms.
     overrun : int
         Packets the kernel dropped because the forwarder did not fetch them in time; they count as not sent.
+    overfull : int
+        Packets dropped because `MAX_UNDER_WAY` bytes were under way; they count as overflowed.
     """
 
     packets: int = 0
     late: int = 0
     worst_ms: float = 0.0
     overrun: int = 0
+    overfull: int = 0
 
 
 class Pipe:
@@ -130,10 +138,19 @@ class Network:
         What attaches every host.
     seed : int
         Of the losses.
+    most : int
+        Bytes that may be under way, `PACKET_COST` more counted for each packet; what is sent beyond them is dropped.
     """
 
     def __init__(
-        self, addresses: Sequence[Sequence[bytes]], *, link: Link, uplink: Link, downlink: Link, seed: int
+        self,
+        addresses: Sequence[Sequence[bytes]],
+        *,
+        link: Link,
+        uplink: Link,
+        downlink: Link,
+        seed: int,
+        most: int = MAX_UNDER_WAY,
     ) -> None:
         count = len(addresses)
         self._owners = {address: host for host, own in enumerate(addresses) for address in own}
@@ -149,6 +166,7 @@ class Network:
         ]
         # (when, running number, bytes, route, whether the downlink is still ahead)
         self._under_way: list[tuple[float, int, bytes, _Route, bool]] = []
+        self._room = most
         self._number = 0
         self.lateness = Lateness()
         self.strays = 0
@@ -168,6 +186,7 @@ class Network:
             for entry in self._under_way:
                 if (route := entry[3]).severed:
                     route.traffic.cut += 1
+                    self._room += len(entry[2]) + PACKET_COST
                 else:
                     kept.append(entry)
             heapq.heapify(kept)
@@ -194,6 +213,10 @@ class Network:
         if route.severed:
             traffic.cut += 1
             return
+        if size + PACKET_COST > self._room:
+            traffic.overflowed += 1
+            self.lateness.overfull += 1
+            return
         # What leaves the uplink for this path enters it in order, so its time there can be told in advance. A downlink
         # has several sources: its turn comes when the packet is there.
         at = route.uplink.enter(now, size, traffic)
@@ -206,6 +229,7 @@ class Network:
         """Target and packet of everything that has arrived by ``now`` (s), in order of time."""
         while self._under_way and self._under_way[0][0] <= now:
             at, _, packet, route, downlink_ahead = heapq.heappop(self._under_way)
+            self._room += len(packet) + PACKET_COST
             traffic = route.traffic
             if downlink_ahead:
                 through = route.downlink.enter(at, len(packet), traffic)
@@ -227,6 +251,7 @@ class Network:
 
     def _push(self, at: float, packet: bytes, route: _Route, downlink_ahead: bool) -> None:
         self._number += 1
+        self._room -= len(packet) + PACKET_COST
         heapq.heappush(self._under_way, (at, self._number, packet, route, downlink_ahead))
 
     def _note_lateness(self, seconds: float) -> None:

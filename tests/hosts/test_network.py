@@ -10,14 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.hosts import FREE, Link
-from benchmarks.hosts.network import Network, Pipe, Traffic
+from benchmarks.hosts.network import MAX_UNDER_WAY, PACKET_COST, Network, Pipe, Traffic
 
 MBIT_8 = 1e6
 """8 Mbit/s in bytes per second: a packet of 1000 bytes takes a millisecond."""
 
 
-def network(hosts: int = 2, *, link: Link = FREE, uplink: Link = FREE, downlink: Link = FREE, seed: int = 0) -> Network:
-    return Network([[address(host)] for host in range(hosts)], link=link, uplink=uplink, downlink=downlink, seed=seed)
+def network(
+    hosts: int = 2,
+    *,
+    link: Link = FREE,
+    uplink: Link = FREE,
+    downlink: Link = FREE,
+    seed: int = 0,
+    most: int = MAX_UNDER_WAY,
+) -> Network:
+    addresses = [[address(host)] for host in range(hosts)]
+    return Network(addresses, link=link, uplink=uplink, downlink=downlink, seed=seed, most=most)
 
 
 def address(host: int) -> bytes:
@@ -179,6 +188,21 @@ def test_a_backlog_from_before_a_change_does_not_fill_the_new_queue() -> None:
     entered = [pipe.enter(0.0, 1000, counts) for _ in range(5)]
     assert entered == [*(pytest.approx(when) for when in (0.0101, 0.0102, 0.0103)), None, None]
     assert counts.overflowed == 2
+
+
+def test_no_more_is_under_way_than_may_be_and_room_comes_back_however_packets_leave() -> None:
+    net = network(3, link=Link(delay_ms=60_000), downlink=Link(rate_mbit=8), most=5 * (1000 + PACKET_COST))
+    for mark in range(7):
+        net.send(0.0, 0, packet(1 + mark % 2, mark=mark))
+    assert net.lateness.overfull == traffic(net, 0, 1).overflowed + traffic(net, 0, 2).overflowed == 2
+    net.sever([(0, 1)], True)  # drops three
+    for mark in (7, 8, 9, 10):
+        net.send(1.0, 0, packet(2, mark=mark))
+    assert [mark for _, _, mark in arrivals(net)] == [1, 3, 7, 8, 9]
+    for mark in range(6):  # all have arrived
+        net.send(100.0, 0, packet(2, mark=mark))
+    assert [mark for _, _, mark in arrivals(net)] == [0, 1, 2, 3, 4]
+    assert net.lateness.overfull == 4
 
 
 def test_lateness_is_counted_when_somebody_looks_too_late() -> None:
