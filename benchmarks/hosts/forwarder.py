@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import operator
 import os
 import select
 import socket
@@ -23,7 +24,7 @@ import psutil
 from benchmarks.hosts import kernel
 from benchmarks.hosts.errors import HostsError
 from benchmarks.hosts.link import Link
-from benchmarks.hosts.network import Network
+from benchmarks.hosts.network import Network, Traffic
 
 BREATH_SECONDS = 0.00025
 """Time between two looks at busy lines. To wake up costs as much as to carry several packets, so some are gathered;
@@ -37,6 +38,8 @@ DEVICE_QUEUE = 5000
 
 FAREWELL_SECONDS = 5.0
 """What the processes of a world get to end by themselves when its owner is gone."""
+
+_counts = operator.attrgetter(*(field.name for field in dataclasses.fields(Traffic)))
 
 LOOK_SECONDS = 0.1
 PRIORITY = 2
@@ -179,13 +182,11 @@ class Forwarder:
                 network.downlinks[host].become(Link(**link))
             case {"do": "sever", "pairs": pairs, "severed": severed}:
                 network.sever(pairs, severed)
-            case {"do": "report"}:
+            case {"do": "traffic"}:
+                return {"traffic": [[source, target, *_counts(each)] for source, target, each in network.traffic()]}
+            case {"do": "lateness"}:  # apart: it must not itself make packets late, as every pair's traffic does
                 network.lateness.overrun = sum(map(_dropped_before_us, self._counters))
-                return {
-                    "traffic": [[source, target, dataclasses.asdict(t)] for source, target, t in network.traffic()],
-                    "lateness": dataclasses.asdict(network.lateness),
-                    "strays": network.strays,
-                }
+                return {"lateness": dataclasses.asdict(network.lateness), "strays": network.strays}
             case {"do": "end"}:
                 self._over = True
             case _:

@@ -142,6 +142,26 @@ def test_a_host_sees_itself_and_its_likes_and_nothing_else(build: Build) -> None
     assert world.strays() > 0
 
 
+def test_asking_for_lateness_does_not_count_every_pair(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forwarder carries nothing while it answers, and all pairs of 64 hosts are a long answer."""
+    world = build(3)
+    with Echo(world[0], world[1]) as echo:
+        assert echo.round_trip() is not None
+    answers = []
+    order = world._channel.order
+
+    def noted(words: dict[str, object]) -> dict[str, object]:
+        answers.append(order(words))
+        return answers[-1]
+
+    monkeypatch.setattr(world._channel, "order", noted)
+    assert world.lateness().packets >= 2
+    assert world.strays() >= 0
+    assert [sorted(answer) for answer in answers] == [["lateness", "strays"]] * 2
+    assert world.traffic()[0, 1].delivered >= 1
+    assert sorted(answers[-1]) == ["traffic"]
+
+
 def test_two_worlds_may_have_the_same_addresses(build: Build) -> None:
     first, second = build(2), build(2)
     assert first[1].address == second[1].address
