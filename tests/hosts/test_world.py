@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -191,6 +192,24 @@ def test_programs_run_on_a_host(build: Build) -> None:
         world[1].popen(["no-such-program"])
     with pytest.raises(TypeError, match="shell"):
         world[1].popen(["true"], shell=True)
+
+
+def test_a_program_named_by_its_place_must_be_there(build: Build, tmp_path: Path) -> None:
+    host = build(1)[0]
+    (tmp_path / "greet").write_text("#!/bin/sh\necho hello\n")
+    for program, cwd in (
+        (tmp_path / "missing", None),
+        ("./missing", tmp_path),
+        (tmp_path / "greet", None),
+        ("/", None),
+    ):
+        with pytest.raises(FileNotFoundError, match="no program"):
+            host.popen([program], cwd=cwd)
+    (tmp_path / "greet").chmod(0o755)
+    for program, cwd in ((tmp_path / "greet", None), ("./greet", tmp_path)):
+        assert host.run([program], timeout=10, cwd=cwd).stdout == "hello\n"
+    with pytest.raises(FileNotFoundError, match="no program"):
+        host.popen(["./greet"])
 
 
 def test_sockets_of_this_process_can_be_on_a_host(build: Build) -> None:
