@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from benchmarks.hosts import kernel
+from benchmarks.hosts.channel import line_of
 from benchmarks.hosts.errors import HostsError
 from benchmarks.hosts.link import Link
 from benchmarks.hosts.network import Network, Traffic
@@ -99,7 +100,7 @@ class Forwarder:
             downlink=Link(**plan["downlink"]),
             seed=plan["seed"],
         )
-        socket.send_fds(self._control, [_line({"addresses": given})], self._namespaces)
+        socket.send_fds(self._control, [line_of({"addresses": given})], self._namespaces)
 
     @staticmethod
     def hurry() -> None:
@@ -168,7 +169,7 @@ class Forwarder:
             received = b""
         *lines, self._unread = (self._unread + received).split(b"\n")
         for line in lines:
-            self._control.sendall(_line(self._do(json.loads(line))))
+            self._control.sendall(line_of(self._do(json.loads(line))))
         return bool(received)
 
     def _do(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -210,10 +211,6 @@ def _dropped_before_us(counters: int) -> int:
     return int(words[11])  # the fourth of the columns for what is sent
 
 
-def _line(words: dict[str, Any]) -> bytes:
-    return json.dumps(words).encode() + b"\n"
-
-
 def main() -> None:
     """``python -m benchmarks.hosts.forwarder OWNER FD``; `World` calls it."""
     owner, descriptor = map(int, sys.argv[1:])
@@ -224,7 +221,7 @@ def main() -> None:
         try:
             forwarder.build(plan)
         except (OSError, HostsError) as error:
-            control.sendall(_line({"error": str(error)}))
+            control.sendall(line_of({"error": str(error)}))
             return
         forwarder.run()
 

@@ -98,11 +98,6 @@ class Event(_Strict):
     uplink: LinkField | None = None
     downlink: LinkField | None = None
 
-    @property
-    def action(self) -> str:
-        """Which of the actions it is."""
-        return next(name for name in _ACTIONS if getattr(self, name) is not None)
-
     @model_validator(mode="after")
     def _is_one_thing(self) -> Event:
         given = [name for name in _ACTIONS if getattr(self, name) is not None]

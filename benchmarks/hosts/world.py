@@ -110,9 +110,6 @@ class World:
     def __getitem__(self, number: int) -> Host:
         return self.hosts[number]
 
-    def __len__(self) -> int:
-        return len(self.hosts)
-
     def __iter__(self) -> Iterator[Host]:
         return iter(self.hosts)
 
@@ -171,11 +168,6 @@ class World:
         """What happened to all the packets a host sent."""
         number = self._number(host)
         return sum((each for (source, _), each in self.traffic().items() if source == number), Traffic())
-
-    def sent_to(self, host: int | Host) -> Traffic:
-        """What happened to all the packets sent to a host."""
-        number = self._number(host)
-        return sum((each for (_, target), each in self.traffic().items() if target == number), Traffic())
 
     def lateness(self) -> Lateness:
         """How well the bench kept its own times so far: look at it before you believe a figure from a busy machine."""

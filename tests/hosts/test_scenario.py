@@ -68,7 +68,12 @@ def test_a_file_says_what_the_lines_are_and_what_happens(tmp_path: Path) -> None
     scenario = load(tmp_path, STORY)
     assert (scenario.hosts, scenario.seconds, scenario.seed) == (3, None, 4)
     assert scenario.link == Link(delay_ms=5, rate_mbit=10)
-    assert [event.action for event in scenario.event] == ["link", "cut", "uplink", "heal"]
+    assert [str(event) for event in scenario.event] == [
+        "between (0, 1); link 20 ms",
+        "cut (1, 2)",
+        "host 2; uplink 1 Mbit/s, queue 65536 bytes",
+        "heal all",
+    ]
 
 
 def test_a_scenario_is_played_until_its_last_process_has_ended(build: Callable[..., World], tmp_path: Path) -> None:
