@@ -69,20 +69,18 @@ class NgramModel:
         """Length of the file, bytes."""
 
     @classmethod
-    def open(cls, path: Path, *, digest: bytes | None = None) -> NgramModel:
+    def open(cls, path: Path) -> NgramModel:
         """Map a file and check all of it.
 
         Parameters
         ----------
         path : Path
             An n-gram file. It must not be changed in place while the model is in use.
-        digest : bytes, optional
-            The name (32 bytes) that the file must have.
 
         Raises
         ------
         ModelError
-            If the file cannot be read, is not a sound n-gram file, or is another one than ``digest`` names.
+            If the file cannot be read or is not a sound n-gram file.
         """
         try:
             with path.open("rb") as file:
@@ -93,8 +91,6 @@ class NgramModel:
             model = cls(mapped)
         except ModelError as error:
             raise ModelError(f"{path}: {error}") from error
-        if digest is not None and digest != model.digest:
-            raise ModelError(f"{path}: is n-gram file {model.digest.hex()[:12]}, wanted {digest.hex()[:12]}")
         # Checking touched every page. Give them back: most are never asked for, and the system keeps the rest at hand.
         with contextlib.suppress(AttributeError, OSError):
             mapped.madvise(mmap.MADV_DONTNEED)

@@ -71,7 +71,7 @@ def test_a_file_with_changed_bytes_is_refused_or_answers(changes: list[tuple[int
         assert "\n" not in str(error)
 
 
-@given(st.integers(0, 223), st.integers(0, 255))
+@given(st.integers(0, 191), st.integers(0, 255))
 @settings(max_examples=200)
 def test_a_changed_header_is_refused_or_answers(at: int, value: int) -> None:
     data = bytearray(SOUND)
@@ -90,12 +90,12 @@ def test_a_file_cut_off_anywhere_is_refused(length: int) -> None:
 
 @given(st.binary(max_size=400))
 def test_noise_is_refused(noise: bytes) -> None:
-    for data in (noise, SOUND[:8] + noise, SOUND[:64] + noise, SOUND + noise + b"\0"):
+    for data in (noise, SOUND[:8] + noise, SOUND[:32] + noise, SOUND + noise + b"\0"):
         with pytest.raises(ModelError):
             NgramModel(data)
 
 
-@pytest.mark.parametrize("field", [24, 64, 72, 80, 88, 96, 104, 112, 120, 216])
+@pytest.mark.parametrize("field", [24, 32, 40, 48, 56, 64, 72, 80, 88, 184])
 @pytest.mark.parametrize("value", [2**64 - 1, 2**63, 2**40, 2**30, 2**24])
 def test_absurd_sizes_are_refused_before_any_memory_is_taken(field: int, value: int) -> None:
     data = bytearray(SOUND)
@@ -116,14 +116,14 @@ def test_absurd_sizes_are_refused_before_any_memory_is_taken(field: int, value: 
     ("offset", "form", "value", "message"),
     [
         (0, "8s", b"BSNGRAM!", "does not begin with its mark"),
-        (8, "I", 2, "format version 2, this software reads 1"),
+        (8, "I", 1, "format version 1, this software reads 2"),
         (12, "I", 0, "header holds a number that is out of range"),
         (12, "I", 9, "header holds a number that is out of range"),
         (16, "I", 0, "header holds a number that is out of range"),
         (20, "I", 1, "header holds a number that is out of range"),
         (24, "Q", 4, "header holds a number that is out of range"),
-        (64, "Q", 2, "header holds a size that is out of range"),
-        (72, "Q", 1, "header holds a size that is out of range"),
+        (32, "Q", 2, "header holds a size that is out of range"),
+        (40, "Q", 1, "header holds a size that is out of range"),
     ],
 )
 def test_what_is_wrong_in_a_header_is_said(offset: int, form: str, value: int | bytes, message: str) -> None:
