@@ -16,10 +16,10 @@ context. ``benchmarks/ngram.py`` prints such figures.
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +43,6 @@ Bytes = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
 
 
-class _Searchable(Protocol):
-    """``bytes`` or ``mmap``."""
-
-    def find(self, sub: bytes, start: int, end: int, /) -> int: ...
-
-
 class NgramModel:
     """The predictions of one n-gram file. Never changes; safe to use from several threads."""
 
@@ -60,13 +54,19 @@ class NgramModel:
         ModelError
             If ``data`` is not a sound n-gram file.
         """
-        self._data: _Searchable = data
+        self._data = data
         self.header: Header
         self.header, self._levels = read_ngram_file(memoryview(data))
-        self.digest = bytes_digest(memoryview(data))
-        """The name of the file: SHA-256 (32 bytes) over the digests of its pieces of 1 MiB, as of a block's state."""
         self.size = len(data)
         """Length of the file, bytes."""
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """The name of the file: SHA-256 (32 bytes) over the digests of its pieces of 1 MiB, as of a block's state.
+
+        Computed when first asked for: it reads all of the file.
+        """
+        return bytes_digest(memoryview(self._data))
 
     @classmethod
     def open(cls, path: Path) -> NgramModel:
