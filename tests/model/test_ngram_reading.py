@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from blockswarm.model.errors import ModelError
 from blockswarm.model.ngram import NgramModel
-from blockswarm.model.ngram_file import Section, build_ngram_file, read_header
+from blockswarm.model.ngram_counts import Level
+from blockswarm.model.ngram_file import Header, Section, _encode, build_ngram_file, read_header
 from blockswarm.model.ngram_reading import read_ngram_file
 
 TEXT = np.concatenate(
@@ -164,6 +165,46 @@ def test_what_is_wrong_in_a_section_is_said(
 ) -> None:
     with pytest.raises(ModelError, match=message):
         read_ngram_file(memoryview(changed(level, name, change)))
+
+
+def crowded(full: int) -> bytes:
+    """A file of order 2 with ``full`` contexts of two bytes that all bytes followed, each more often than a byte tells.
+
+    Its other levels have nothing to do with these: what is checked is that it can be asked, not that it was counted.
+    """
+    none, every = np.empty(0, np.uint8), np.arange(256, dtype=np.uint8)
+
+    def level(labels: np.ndarray, children: np.ndarray, order_left: int) -> Level:
+        count = len(children)
+        return Level(
+            labels=labels,
+            children=children,
+            leaves=np.zeros(count, np.int64),
+            kinds=np.full(count, 256),
+            followers=np.tile(every, count),
+            counts=np.full(256 * count, 300),
+            leaf_labels=none,
+            leaf_followers=none,
+            leaf_tails=none.reshape(0, order_left),
+        )
+
+    share = full // 256
+    levels = [
+        level(none, np.array([256]), 2),
+        level(every, np.full(256, share), 1),
+        level(np.tile(every[:share], 256), np.zeros(full, np.int64), 0),
+    ]
+    return _encode(Header(2, 1, 1 << 29), levels)
+
+
+def test_checking_takes_little_memory_whatever_the_file_holds() -> None:
+    data = crowded(20_480)  # 5 million large counts, 52 MB
+    tracemalloc.start()
+    try:
+        read_ngram_file(memoryview(data))
+        assert tracemalloc.get_traced_memory()[1] < 24_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_filling_between_sections_is_zero() -> None:
