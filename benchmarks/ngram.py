@@ -99,12 +99,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     result: dict[str, Any] = {"order": args.order, **build_apart(args)}
     before, begin = resident_mb(), time.process_time()
     model = NgramModel.open(args.out)
+    seconds, added = time.process_time() - begin, resident_mb() - before
     result |= {
         "min_count": model.header.min_count,
         "file_mb": round(model.size / 2**20, 2),
         "digest": model.digest.hex(),
-        "open_s": round(time.process_time() - begin, 3),
-        "open_added_mb": round(resident_mb() - before, 1),
+        "open_s": round(seconds, 3),
+        "open_added_mb": round(added, 1),
         "tests": {},
     }
     for name, text in test_texts(args.test).items():

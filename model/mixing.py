@@ -61,42 +61,6 @@ def mix_log_probs(rows: Sequence[Float32]) -> Float32:
     return normalise_log_probs(total / len(rows))
 
 
-def mix_with(blocks: Float32, ngram: Float32, weight: float, sharpness: float = 1.0) -> Float32:
-    """One more expert beside the blocks: the geometric mixture of their readout and an n-gram model, renormalised.
-
-    Parameters
-    ----------
-    blocks : float32 ``[..., 256]``
-        The blocks' readout, as :func:`mix_log_probs` gives it, natural log.
-    ngram : float32 ``[..., 256]``
-        The n-gram model's rows of the same positions, natural log.
-    weight : float
-        Share of the n-gram model, 0 … 1; ``mixing_fit.fit_mixture`` finds it.
-    sharpness : float
-        Exponent of the blocks' readout before it is mixed; above 1 makes it surer, 0 leaves it out.
-
-    Returns
-    -------
-    ndarray, float32 ``[..., 256]``
-        ``log softmax((1 − weight) · sharpness · blocks + weight · ngram)``.
-
-    Raises
-    ------
-    ModelError
-        If shapes differ, the last axis is not 256, or a number is out of range.
-    """
-    if blocks.shape != ngram.shape or blocks.shape[-1:] != (VOCABULARY,):
-        shapes = f"{blocks.shape} and {ngram.shape}"
-        raise ModelError(f"cannot mix log-probabilities of shapes {shapes}: need one shape [..., {VOCABULARY}]")
-    if not 0.0 <= weight <= 1.0:
-        raise ModelError(f"weight {weight} of the n-gram model: must lie between 0 and 1")
-    if not 0.0 <= sharpness < float("inf"):
-        raise ModelError(f"sharpness {sharpness}: must be a number from 0 up")
-    logits = blocks.astype(np.float64) * ((1.0 - weight) * sharpness)
-    logits += weight * ngram.astype(np.float64)
-    return normalise_log_probs(logits)
-
-
 def sweep_noise(seed: int, start: int, length: int, dim: int) -> Float32:
     """Standard normal noise of absolute positions ``start … start + length − 1``, the same wherever it is drawn.
 

@@ -16,10 +16,10 @@ context. ``benchmarks/ngram.py`` prints such figures.
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +43,6 @@ Bytes = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
 
 
-class _Searchable(Protocol):
-    """``bytes`` or ``mmap``."""
-
-    def find(self, sub: bytes, start: int, end: int, /) -> int: ...
-
-
 class NgramModel:
     """The predictions of one n-gram file. Never changes; safe to use from several threads."""
 
@@ -60,29 +54,33 @@ class NgramModel:
         ModelError
             If ``data`` is not a sound n-gram file.
         """
-        self._data: _Searchable = data
+        self._data = data
         self.header: Header
         self.header, self._levels = read_ngram_file(memoryview(data))
-        self.digest = bytes_digest(memoryview(data))
-        """The name of the file: SHA-256 (32 bytes) over the digests of its pieces of 1 MiB, as of a block's state."""
         self.size = len(data)
         """Length of the file, bytes."""
 
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """The name of the file: SHA-256 (32 bytes) over the digests of its pieces of 1 MiB, as of a block's state.
+
+        Computed when first asked for: it reads all of the file.
+        """
+        return bytes_digest(memoryview(self._data))
+
     @classmethod
-    def open(cls, path: Path, *, digest: bytes | None = None) -> NgramModel:
+    def open(cls, path: Path) -> NgramModel:
         """Map a file and check all of it.
 
         Parameters
         ----------
         path : Path
             An n-gram file. It must not be changed in place while the model is in use.
-        digest : bytes, optional
-            The name (32 bytes) that the file must have.
 
         Raises
         ------
         ModelError
-            If the file cannot be read, is not a sound n-gram file, or is another one than ``digest`` names.
+            If the file cannot be read or is not a sound n-gram file.
         """
         try:
             with path.open("rb") as file:
@@ -93,8 +91,6 @@ class NgramModel:
             model = cls(mapped)
         except ModelError as error:
             raise ModelError(f"{path}: {error}") from error
-        if digest is not None and digest != model.digest:
-            raise ModelError(f"{path}: is n-gram file {model.digest.hex()[:12]}, wanted {digest.hex()[:12]}")
         # Checking touched every page. Give them back: most are never asked for, and the system keeps the rest at hand.
         with contextlib.suppress(AttributeError, OSError):
             mapped.madvise(mmap.MADV_DONTNEED)

@@ -6,13 +6,12 @@ All numbers are little-endian and unsigned; nothing is floating point. In order:
 offset field                   meaning
 ====== ======================= =========================================================================================
 0      8 bytes                 ``MAGIC``
-8      u32                     format version, 1
+8      u32                     format version, 2
 12     u32                     order L: the longest context, 1 … 8 bytes
 16     u32                     min count: contexts seen fewer times were left out; 1 where nothing was
 20     u32                     0
 24     u64                     bytes of the text that was counted
-32     32 bytes                SHA-256 of that text
-64     L + 1 rows of 4 × u64   sizes of the levels 0 … L: nodes N, leaves V, follower pairs P, large counts O
+32     L + 1 rows of 4 × u64   sizes of the levels 0 … L: nodes N, leaves V, follower pairs P, large counts O
 ====== ======================= =========================================================================================
 
 Then come the sections of level 0, of level 1, and so on, each filled up with zeros to a multiple of eight bytes; k is
@@ -39,7 +38,6 @@ Offset i of a pair of arrays is ``base[i // 128] + rest[i]``: two bytes an offse
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -50,7 +48,7 @@ from blockswarm.model.errors import ModelError
 from blockswarm.model.ngram_counts import MAX_ORDER, MAX_TEXT, Bytes, Level, Numbers, count_ngrams, prune
 
 MAGIC = b"BSNGRAM\n"
-VERSION = 1
+VERSION = 2
 
 GROUP = 128
 """Offsets that share one base. They rise by at most 256 each, so what is added to the base fits 16 bits."""
@@ -58,7 +56,7 @@ GROUP = 128
 SMALLEST_LARGE = 256
 """Counts from here on stand in a list of their own."""
 
-_HEAD = struct.Struct("<8sIIIIQ32s")
+_HEAD = struct.Struct("<8sIIIIQ")
 _SIZES = struct.Struct("<4Q")
 
 
@@ -71,9 +69,7 @@ class Header:
     min_count: int
     """Contexts seen fewer times than this were left out."""
     corpus_bytes: int
-    """Length of the text that was counted."""
-    corpus_digest: bytes
-    """SHA-256 (32 bytes) of it."""
+    """Length of the text that was counted; no count is larger."""
 
 
 class Sizes(NamedTuple):
@@ -129,7 +125,7 @@ def read_header(data: memoryview) -> tuple[Header, list[Section], list[Sizes]]:
     """
     if len(data) < _HEAD.size or bytes(data[: len(MAGIC)]) != MAGIC:
         raise ModelError("this is not an n-gram file: it does not begin with its mark")
-    _, version, order, min_count, zero, corpus_bytes, digest = _HEAD.unpack_from(data)
+    _, version, order, min_count, zero, corpus_bytes = _HEAD.unpack_from(data)
     if version != VERSION:
         raise ModelError(f"n-gram file has format version {version}, this software reads {VERSION}: build it again")
     if not 1 <= order <= MAX_ORDER or min_count < 1 or zero or not order < corpus_bytes <= MAX_TEXT:
@@ -145,7 +141,7 @@ def read_header(data: memoryview) -> tuple[Header, list[Section], list[Sizes]]:
         raise ModelError(
             f"n-gram file has {len(data)} bytes, its header describes {expected}: it is cut off or damaged"
         )
-    return Header(order, min_count, corpus_bytes, digest), placed, sizes
+    return Header(order, min_count, corpus_bytes), placed, sizes
 
 
 def build_ngram_file(text: Bytes, *, order: int = 8, min_count: int = 1, max_bytes: int | None = None) -> bytes:
@@ -177,8 +173,7 @@ def build_ngram_file(text: Bytes, *, order: int = 8, min_count: int = 1, max_byt
     levels = count_ngrams(text, order)
     if max_bytes is not None:
         min_count = _fitting(levels, min_count, max_bytes)
-    digest = hashlib.sha256(np.ascontiguousarray(text).data).digest()
-    return _encode(Header(order, min_count, len(text), digest), prune(levels, min_count))
+    return _encode(Header(order, min_count, len(text)), prune(levels, min_count))
 
 
 def _fitting(levels: list[Level], least: int, max_bytes: int) -> int:
@@ -213,8 +208,7 @@ def _encode(head: Header, levels: list[Level]) -> bytes:
     sizes = [_sizes(level) for level in levels]
     placed = sections(head.order, sizes)
     out = bytearray(_filled(placed[-1].stop))
-    fixed = (MAGIC, VERSION, head.order, head.min_count, 0, head.corpus_bytes, head.corpus_digest)
-    _HEAD.pack_into(out, 0, *fixed)
+    _HEAD.pack_into(out, 0, MAGIC, VERSION, head.order, head.min_count, 0, head.corpus_bytes)
     for k, size in enumerate(sizes):
         _SIZES.pack_into(out, _HEAD.size + k * _SIZES.size, *size)
     arrays = [_arrays(level) for level in levels]

@@ -16,8 +16,10 @@ from blockswarm.model.errors import ModelError
 from blockswarm.model.ngram_counts import Bytes
 from blockswarm.model.ngram_file import GROUP, SMALLEST_LARGE, Header, read_header
 
-_NODES_AT_ONCE = 1 << 15
-"""Nodes checked together, and values divided by 256: bounds the memory that opening takes (some 20 MB)."""
+_NODES_AT_ONCE = 1 << 14
+"""Nodes checked together; each has up to 256 values."""
+_COUNTS_AT_ONCE = 1 << 20
+"""Counts checked together. With these two no check takes more than some 20 MB, whatever stands in the file."""
 
 _DECODED = 1 << 17
 """Levels with at most so many follower pairs keep their counts in memory: few, asked at every byte, and often large."""
@@ -143,10 +145,10 @@ def _check_counts(k: int, level: Arrays, most: int) -> None:
     small, large_at, large = level["counts"], level["large_at"], level["large"]
     if len(large) and (large.min() < SMALLEST_LARGE or large.max() > most):
         raise _damaged(k, "a large count is out of range")
-    step = _NODES_AT_ONCE * 256
     found = 0
-    for first in range(0, len(small), step):
-        zeros = np.flatnonzero(small[first : first + step] == 0) + first
+    for first in range(0, len(small), _COUNTS_AT_ONCE):
+        zeros = np.flatnonzero(small[first : first + _COUNTS_AT_ONCE] == 0)
+        zeros += first
         if not np.array_equal(large_at[found : found + len(zeros)], zeros):
             raise _damaged(k, "the list of large counts does not fit the counts")
         found += len(zeros)

@@ -111,36 +111,3 @@ def _shape(window: tuple[int, int, int]) -> tuple[int, int]:
 def _stack(text: Bytes, batch: list[tuple[int, int, int]]) -> tuple[Bytes, NDArray[np.int64], int]:
     windows = np.stack([text[start:stop] for start, stop, _ in batch])
     return windows, np.array([start for start, _, _ in batch]), batch[0][2]
-
-
-def next_byte_log_probs(
-    predict: Predict, text: Bytes, context: int, *, at_once: int = 64, first: int = 1
-) -> NDArray[np.float64]:
-    """ln p of the bytes of ``text`` from ``first`` on, each given the bytes before it in its window.
-
-    Parameters
-    ----------
-    predict : Predict
-        The model.
-    text : uint8 ``[m]``
-        What is predicted.
-    context : int
-        Bytes in a full window.
-    at_once : int
-        Most windows that ``predict`` gets in one call.
-    first : int
-        Position of the first byte predicted, at least 1: the first byte of a text has nothing before it.
-
-    Returns
-    -------
-    ndarray, float64 ``[m − first]``
-    """
-    parts = []
-    done = first
-    for windows, starts, take_from in cut_windows(text[:-1], context, at_once, first - 1):
-        rows = predict(windows, starts)[:, take_from:]
-        count = rows.shape[0] * rows.shape[1]
-        targets = text[done : done + count].astype(np.int64)
-        parts.append(rows.reshape(count, -1)[np.arange(count), targets].astype(np.float64))
-        done += count
-    return np.concatenate(parts) if parts else np.empty(0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 from benchmarks.hosts.errors import HostsError
 from benchmarks.hosts.link import Link
 from benchmarks.hosts.measure import measure, table
-from benchmarks.hosts.scenario import Run, Scenario, play
+from benchmarks.hosts.scenario import Scenario, play
 from benchmarks.hosts.world import MTU
 
 
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.command == "measure":
+            if not 0 < options.seconds < math.inf:
+                raise HostsError(f"seconds is {options.seconds:g}: a stream must be measured for some time")
             result = measure(options.seconds)
             print(json.dumps(result) if options.json else table(result))
             return 0
@@ -80,14 +83,16 @@ def _single(options: argparse.Namespace) -> Scenario:
     )
     if not 0 <= options.host < options.hosts:
         raise HostsError(f"there is no host {options.host}: hosts are numbered from 0 to {options.hosts - 1}")
-    return Scenario(
-        hosts=options.hosts,
-        seconds=options.seconds,
-        seed=options.seed,
-        mtu=options.mtu,
-        congestion=options.congestion,
-        link=link,
-        run=[Run(host=options.host, command=options.words)],
+    return Scenario.of(
+        {
+            "hosts": options.hosts,
+            "seconds": options.seconds,
+            "seed": options.seed,
+            "mtu": options.mtu,
+            "congestion": options.congestion,
+            "link": link,
+            "run": [{"host": options.host, "command": options.words}],
+        }
     )
 
 
@@ -100,9 +105,10 @@ def _summary(result: dict[str, Any]) -> str:
         if row["sent"]
     ]
     lateness = result["lateness"]
+    lost = lateness["overrun"] + lateness["overfull"]
     lines.append(
         f"{lateness['late']} of {lateness['packets']} packets more than 1 ms late, "
-        f"the worst {lateness['worst_ms']:.1f} ms; {lateness['overrun']} lost by the bench itself"
+        f"the worst {lateness['worst_ms']:.1f} ms; {lost} lost by the bench itself"
     )
     return "\n".join(lines)
 

@@ -22,6 +22,11 @@ MAX_HOSTS = 64
 _ROOT = Path(__file__).resolve().parents[2]
 
 
+def line_of(words: dict[str, Any]) -> bytes:
+    """An order or an answer as it goes over the socket."""
+    return json.dumps(words).encode() + b"\n"
+
+
 class Channel:
     """A running forwarder. It ends with this process, however that one ends.
 
@@ -63,7 +68,7 @@ class Channel:
         self.pid = self._process.pid
         try:
             with self._bounded():
-                self._socket.sendall(_line(plan))
+                self._socket.sendall(line_of(plan))
                 self._unread, self.namespaces, _, _ = socket.recv_fds(
                     self._socket, 1 << 16, MAX_HOSTS, socket.MSG_CMSG_CLOEXEC
                 )
@@ -85,7 +90,7 @@ class Channel:
             When the forwarder has ended, does not answer, or says no.
         """
         with self._lock, self._bounded():
-            self._socket.sendall(_line(words))
+            self._socket.sendall(line_of(words))
             return self._answer()
 
     def end(self) -> None:
@@ -124,7 +129,3 @@ class Channel:
         if "error" in answer:
             raise HostsError(answer["error"])
         return answer
-
-
-def _line(words: dict[str, Any]) -> bytes:
-    return json.dumps(words).encode() + b"\n"

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import operator
 import os
 import select
 import socket
@@ -21,9 +22,10 @@ from typing import Any
 import psutil
 
 from benchmarks.hosts import kernel
+from benchmarks.hosts.channel import line_of
 from benchmarks.hosts.errors import HostsError
 from benchmarks.hosts.link import Link
-from benchmarks.hosts.network import Network
+from benchmarks.hosts.network import Network, Traffic
 
 BREATH_SECONDS = 0.00025
 """Time between two looks at busy lines. To wake up costs as much as to carry several packets, so some are gathered;
@@ -37,6 +39,8 @@ DEVICE_QUEUE = 5000
 
 FAREWELL_SECONDS = 5.0
 """What the processes of a world get to end by themselves when its owner is gone."""
+
+_counts = operator.attrgetter(*(field.name for field in dataclasses.fields(Traffic)))
 
 LOOK_SECONDS = 0.1
 PRIORITY = 2
@@ -96,7 +100,7 @@ class Forwarder:
             downlink=Link(**plan["downlink"]),
             seed=plan["seed"],
         )
-        socket.send_fds(self._control, [_line({"addresses": given})], self._namespaces)
+        socket.send_fds(self._control, [line_of({"addresses": given})], self._namespaces)
 
     @staticmethod
     def hurry() -> None:
@@ -165,7 +169,7 @@ class Forwarder:
             received = b""
         *lines, self._unread = (self._unread + received).split(b"\n")
         for line in lines:
-            self._control.sendall(_line(self._do(json.loads(line))))
+            self._control.sendall(line_of(self._do(json.loads(line))))
         return bool(received)
 
     def _do(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -178,15 +182,12 @@ class Forwarder:
             case {"do": "downlink", "host": host, "link": link}:
                 network.downlinks[host].become(Link(**link))
             case {"do": "sever", "pairs": pairs, "severed": severed}:
-                for source, target in pairs:
-                    network.sever(source, target, severed)
-            case {"do": "report"}:
+                network.sever(pairs, severed)
+            case {"do": "traffic"}:
+                return {"traffic": [[source, target, *_counts(each)] for source, target, each in network.traffic()]}
+            case {"do": "lateness"}:  # apart: it must not itself make packets late, as every pair's traffic does
                 network.lateness.overrun = sum(map(_dropped_before_us, self._counters))
-                return {
-                    "traffic": [[source, target, dataclasses.asdict(t)] for source, target, t in network.traffic()],
-                    "lateness": dataclasses.asdict(network.lateness),
-                    "strays": network.strays,
-                }
+                return {"lateness": dataclasses.asdict(network.lateness), "strays": network.strays}
             case {"do": "end"}:
                 self._over = True
             case _:
@@ -210,10 +211,6 @@ def _dropped_before_us(counters: int) -> int:
     return int(words[11])  # the fourth of the columns for what is sent
 
 
-def _line(words: dict[str, Any]) -> bytes:
-    return json.dumps(words).encode() + b"\n"
-
-
 def main() -> None:
     """``python -m benchmarks.hosts.forwarder OWNER FD``; `World` calls it."""
     owner, descriptor = map(int, sys.argv[1:])
@@ -224,7 +221,7 @@ def main() -> None:
         try:
             forwarder.build(plan)
         except (OSError, HostsError) as error:
-            control.sendall(_line({"error": str(error)}))
+            control.sendall(line_of({"error": str(error)}))
             return
         forwarder.run()
 

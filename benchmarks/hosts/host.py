@@ -9,6 +9,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
@@ -74,14 +75,18 @@ class Host:
         HostsError
             When the world has ended.
         FileNotFoundError
-            When there is no such program.
+            When there is no such program, on the PATH or, named with a slash, seen from ``cwd``.
         """
         namespace = self._alive()
         if refused := {"shell", "executable", "preexec_fn"} & options.keys():
             raise TypeError(f"popen on a host has no {', '.join(sorted(refused))}")
         program = os.fspath(args[0])
         environment = os.environ if options.get("env") is None else options["env"]
-        if os.sep not in program and shutil.which(program, path=environment.get("PATH")) is None:
+        if os.sep in program:
+            place = Path(options.get("cwd") or "") / program
+            if not (place.is_file() and os.access(place, os.X_OK)):
+                raise FileNotFoundError(f"no program {place}, or it may not be executed")
+        elif shutil.which(program, path=environment.get("PATH")) is None:
             raise FileNotFoundError(f"no program {program!r} on the PATH")
         enter = [sys.executable, "-I", "-S", "-c", _ENTER, str(namespace), str(os.getpid())]
         passed = (*options.pop("pass_fds", ()), namespace)

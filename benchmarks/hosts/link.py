@@ -27,7 +27,7 @@ class Link:
     delay_ms : float
         Travel time one way, ms.
     rate_mbit : float, optional
-        10⁶ bit/s; None: no limit, and no queue.
+        10⁶ bit/s; None: no limit, and no queue; only what the bench holds in all is bounded (`network.MAX_UNDER_WAY`).
     queue_bytes : int, optional
         Most bytes waiting to be sent, the packet being sent included; None: 0.1 s of the rate, at least 64 KiB.
     loss : float

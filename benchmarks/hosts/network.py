@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.hosts.link import Link
@@ -15,6 +15,11 @@ LATE_SECONDS = 0.001
 """A packet handed over this much after its time counts as late."""
 ROUNDING_SECONDS = 1e-7
 """What sums of times are off by after months on the clock; a packet that just fits must not be dropped for it."""
+
+MAX_UNDER_WAY = 512 << 20
+"""Most bytes under way in a whole network: what a long line without a rate would hold has no other bound."""
+PACKET_COST = 256
+"""Bytes of memory that a packet under way takes besides its own, about."""
 
 
 @dataclass(slots=True)
@@ -28,7 +33,7 @@ class Traffic:
     delivered, delivered_bytes : int
         Arrived. The rest is under way or was dropped:
     lost, overflowed, cut : int
-        Packets dropped by chance, by a full queue, by a cut.
+        Packets dropped by chance, by a full queue (or a full bench, see `Lateness.overfull`), by a cut.
     """
 
     sent: int = 0
@@ -57,38 +62,45 @@ class Lateness:
         The latest of them, ms.
     overrun : int
         Packets the kernel dropped because the forwarder did not fetch them in time; they count as not sent.
+    overfull : int
+        Packets dropped because `MAX_UNDER_WAY` bytes were under way; they count as overflowed.
     """
 
     packets: int = 0
     late: int = 0
     worst_ms: float = 0.0
     overrun: int = 0
+    overfull: int = 0
 
 
 class Pipe:
     """One direction of a line at work. First in, first out."""
 
-    __slots__ = ("_delay", "_free_at", "_loss", "_patience", "_per_byte", "_random", "link")
+    __slots__ = ("_before", "_delay", "_free_at", "_loss", "_patience", "_per_byte", "_random", "link")
 
     def __init__(self, link: Link, seed: str) -> None:
         # A stream of its own for each pipe: traffic elsewhere does not change which packets are lost here.
         self._random = random.Random(seed).random
+        self._free_at = -math.inf
         self.become(link)
 
     def become(self, link: Link) -> None:
-        """Be like ``link`` from now on. Packets under way keep their times, so later ones may overtake them."""
+        """Be like ``link`` from now on. Packets under way keep their times.
+
+        What waits to be sent stays ahead of what comes; on a shorter way later packets may overtake earlier ones.
+        """
         self.link = link
         self._per_byte = 0.0 if link.rate_mbit is None else 1 / link.bytes_per_second
         self._patience = math.inf if link.rate_mbit is None else link.queue_limit * self._per_byte + ROUNDING_SECONDS
         self._delay = link.delay_ms / 1000
         self._loss = link.loss
-        self._free_at = -math.inf
+        self._before = self._free_at  # until then what waited before the change is sent; it does not fill this queue
 
     def enter(self, now: float, size: int, traffic: Traffic) -> float | None:
         """When a packet of ``size`` bytes that enters at ``now`` is through, s; None if it is dropped."""
         free_at = max(now, self._free_at)
         through = free_at + size * self._per_byte
-        if through - now > self._patience:  # the queue in bytes, told in the seconds it takes to send them
+        if through - max(now, self._before) > self._patience:  # the queue in bytes, told in the seconds they take
             traffic.overflowed += 1
             return None
         self._free_at = through
@@ -126,10 +138,19 @@ class Network:
         What attaches every host.
     seed : int
         Of the losses.
+    most : int
+        Bytes that may be under way, `PACKET_COST` more counted for each packet; what is sent beyond them is dropped.
     """
 
     def __init__(
-        self, addresses: Sequence[Sequence[bytes]], *, link: Link, uplink: Link, downlink: Link, seed: int
+        self,
+        addresses: Sequence[Sequence[bytes]],
+        *,
+        link: Link,
+        uplink: Link,
+        downlink: Link,
+        seed: int,
+        most: int = MAX_UNDER_WAY,
     ) -> None:
         count = len(addresses)
         self._owners = {address: host for host, own in enumerate(addresses) for address in own}
@@ -145,6 +166,7 @@ class Network:
         ]
         # (when, running number, bytes, route, whether the downlink is still ahead)
         self._under_way: list[tuple[float, int, bytes, _Route, bool]] = []
+        self._room = most
         self._number = 0
         self.lateness = Lateness()
         self.strays = 0
@@ -154,9 +176,21 @@ class Network:
         """The line from one host to another."""
         return self._routes[source][target].path
 
-    def sever(self, source: int, target: int, severed: bool) -> None:
-        """Drop everything from ``source`` to ``target``, what is under way too; or no longer."""
-        self._routes[source][target].severed = severed
+    def sever(self, pairs: Iterable[tuple[int, int]], severed: bool) -> None:
+        """Drop everything from each source to its target, what is under way too; or no longer."""
+        for source, target in pairs:
+            self._routes[source][target].severed = severed
+        if severed:
+            # Now, not when it would arrive: by then the cut may be healed.
+            kept = []
+            for entry in self._under_way:
+                if (route := entry[3]).severed:
+                    route.traffic.cut += 1
+                    self._room += len(entry[2]) + PACKET_COST
+                else:
+                    kept.append(entry)
+            heapq.heapify(kept)
+            self._under_way = kept
 
     def traffic(self) -> Iterator[tuple[int, int, Traffic]]:
         """Source, target and the counts for every ordered pair."""
@@ -179,6 +213,10 @@ class Network:
         if route.severed:
             traffic.cut += 1
             return
+        if size + PACKET_COST > self._room:
+            traffic.overflowed += 1
+            self.lateness.overfull += 1
+            return
         # What leaves the uplink for this path enters it in order, so its time there can be told in advance. A downlink
         # has several sources: its turn comes when the packet is there.
         at = route.uplink.enter(now, size, traffic)
@@ -191,10 +229,8 @@ class Network:
         """Target and packet of everything that has arrived by ``now`` (s), in order of time."""
         while self._under_way and self._under_way[0][0] <= now:
             at, _, packet, route, downlink_ahead = heapq.heappop(self._under_way)
+            self._room += len(packet) + PACKET_COST
             traffic = route.traffic
-            if route.severed:
-                traffic.cut += 1
-                continue
             if downlink_ahead:
                 through = route.downlink.enter(at, len(packet), traffic)
                 if through is None:
@@ -215,6 +251,7 @@ class Network:
 
     def _push(self, at: float, packet: bytes, route: _Route, downlink_ahead: bool) -> None:
         self._number += 1
+        self._room -= len(packet) + PACKET_COST
         heapq.heappush(self._under_way, (at, self._number, packet, route, downlink_ahead))
 
     def _note_lateness(self, seconds: float) -> None:

@@ -98,11 +98,6 @@ class Event(_Strict):
     uplink: LinkField | None = None
     downlink: LinkField | None = None
 
-    @property
-    def action(self) -> str:
-        """Which of the actions it is."""
-        return next(name for name in _ACTIONS if getattr(self, name) is not None)
-
     @model_validator(mode="after")
     def _is_one_thing(self) -> Event:
         given = [name for name in _ACTIONS if getattr(self, name) is not None]
@@ -153,6 +148,21 @@ class Scenario(_Strict):
     event: list[Event] = Field(default_factory=list)
 
     @classmethod
+    def of(cls, values: dict[str, Any]) -> Scenario:
+        """Check a story that is told as a file would tell it.
+
+        Raises
+        ------
+        HostsError
+            With every field that is wrong.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            wrong = [": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"]))) for e in error.errors()]
+            raise HostsError("; ".join(wrong)) from None
+
+    @classmethod
     def load(cls, path: Path) -> Scenario:
         """Read and check a file.
 
@@ -162,14 +172,11 @@ class Scenario(_Strict):
             With the file and every field that is wrong.
         """
         try:
-            return cls.model_validate(tomllib.loads(path.read_text()))
+            return cls.of(tomllib.loads(path.read_text()))
         except OSError as error:
             raise HostsError(f"{path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, HostsError) as error:
             raise HostsError(f"{path}: {error}") from None
-        except ValidationError as error:
-            wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-            raise HostsError(f"{path}: {'; '.join(wrong)}") from None
 
     @model_validator(mode="after")
     def _hosts_exist(self) -> Scenario:
@@ -179,6 +186,13 @@ class Scenario(_Strict):
                 named += [each] if isinstance(each, int) else each if isinstance(each, tuple) else []
         if wrong := sorted({host for host in named if not 0 <= host < self.hosts}):
             raise ValueError(f"there is no host {wrong[0]}: hosts are numbered from 0 to {self.hosts - 1}")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_comes_after_the_end(self) -> Scenario:
+        last = max([0.0, *(event.at for event in self.event), *(run.at for run in self.run)])
+        if self.seconds is not None and last > self.seconds:
+            raise ValueError(f"something happens at {last:g}, after the end: seconds is {self.seconds:g}")
         return self
 
 

@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import psutil
 
@@ -110,9 +110,6 @@ class World:
     def __getitem__(self, number: int) -> Host:
         return self.hosts[number]
 
-    def __len__(self) -> int:
-        return len(self.hosts)
-
     def __iter__(self) -> Iterator[Host]:
         return iter(self.hosts)
 
@@ -164,25 +161,21 @@ class World:
 
     def traffic(self) -> dict[tuple[int, int], Traffic]:
         """(source, target) → what happened to the packets between them since the world was built."""
-        return {(source, target): Traffic(**counts) for source, target, counts in self._report()["traffic"]}
+        rows = self._channel.order({"do": "traffic"})["traffic"]
+        return {(source, target): Traffic(*counts) for source, target, *counts in rows}
 
     def sent_by(self, host: int | Host) -> Traffic:
         """What happened to all the packets a host sent."""
         number = self._number(host)
         return sum((each for (source, _), each in self.traffic().items() if source == number), Traffic())
 
-    def sent_to(self, host: int | Host) -> Traffic:
-        """What happened to all the packets sent to a host."""
-        number = self._number(host)
-        return sum((each for (_, target), each in self.traffic().items() if target == number), Traffic())
-
     def lateness(self) -> Lateness:
         """How well the bench kept its own times so far: look at it before you believe a figure from a busy machine."""
-        return Lateness(**self._report()["lateness"])
+        return Lateness(**self._channel.order({"do": "lateness"})["lateness"])
 
     def strays(self) -> int:
         """Packets to addresses that no host has, dropped so far."""
-        return int(self._report()["strays"])
+        return int(self._channel.order({"do": "lateness"})["strays"])
 
     def close(self) -> None:
         """Kill every process on the hosts, then remove the hosts. May be called twice."""
@@ -224,9 +217,6 @@ class World:
 
     def _sever(self, pairs: Iterable[tuple[int, int]], severed: bool) -> None:
         self._channel.order({"do": "sever", "pairs": list(pairs), "severed": severed})
-
-    def _report(self) -> dict[str, Any]:
-        return self._channel.order({"do": "report"})
 
     def _number(self, host: int | Host) -> int:
         number = host if isinstance(host, int) else host.number

@@ -10,14 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.hosts import FREE, Link
-from benchmarks.hosts.network import Network, Pipe, Traffic
+from benchmarks.hosts.network import MAX_UNDER_WAY, PACKET_COST, Network, Pipe, Traffic
 
 MBIT_8 = 1e6
 """8 Mbit/s in bytes per second: a packet of 1000 bytes takes a millisecond."""
 
 
-def network(hosts: int = 2, *, link: Link = FREE, uplink: Link = FREE, downlink: Link = FREE, seed: int = 0) -> Network:
-    return Network([[address(host)] for host in range(hosts)], link=link, uplink=uplink, downlink=downlink, seed=seed)
+def network(
+    hosts: int = 2,
+    *,
+    link: Link = FREE,
+    uplink: Link = FREE,
+    downlink: Link = FREE,
+    seed: int = 0,
+    most: int = MAX_UNDER_WAY,
+) -> Network:
+    addresses = [[address(host)] for host in range(hosts)]
+    return Network(addresses, link=link, uplink=uplink, downlink=downlink, seed=seed, most=most)
 
 
 def address(host: int) -> bytes:
@@ -102,13 +111,27 @@ def test_a_cut_drops_what_is_sent_and_what_is_under_way() -> None:
     net.send(0.0, 0, packet(1))
     net.send(0.0, 1, packet(0))
     net.send(0.0, 0, packet(2))
-    net.sever(0, 1, True)
+    net.sever([(0, 1)], True)
     net.send(0.001, 0, packet(1))
     assert [target for _, target, _ in arrivals(net)] == [0, 2]
     assert traffic(net).cut == 2
-    net.sever(0, 1, False)
+    net.sever([(0, 1)], False)
     net.send(1.0, 0, packet(1))
     assert times(net) == pytest.approx([1.01])
+
+
+def test_what_was_under_way_stays_dropped_when_the_cut_is_healed_before_its_time() -> None:
+    net = network(3, link=Link(delay_ms=300))
+    for mark in range(20):
+        net.send(mark / 1000, 0, packet(1, mark=mark))
+        net.send(mark / 1000, 0, packet(2, mark=mark))
+        net.send(mark / 1000, 1, packet(2, mark=100 + mark))
+    net.sever([(0, 1), (1, 2)], True)
+    net.sever([(0, 1), (1, 2)], False)
+    net.send(0.1, 0, packet(1, mark=99))
+    assert [(target, mark) for _, target, mark in arrivals(net)] == [*((2, mark) for mark in range(20)), (1, 99)]
+    assert traffic(net) == Traffic(sent=21, sent_bytes=21_000, delivered=1, delivered_bytes=1000, cut=20)
+    assert traffic(net, 1, 2).cut == 20
 
 
 def test_packets_to_nobody_are_counted_and_dropped() -> None:
@@ -138,6 +161,48 @@ def test_what_changes_the_line_leaves_packets_under_way_alone() -> None:
     net.path(0, 1).become(Link(delay_ms=10))
     net.send(0.1, 0, packet(1, mark=2))
     assert [(round(when, 6), mark) for when, _, mark in arrivals(net)] == [(0.11, 2), (0.3, 1)]
+
+
+def test_what_waits_to_be_sent_stays_ahead_when_the_line_changes() -> None:
+    net = network(3, link=Link(rate_mbit=8), uplink=Link(rate_mbit=8))
+    for mark in range(3):
+        net.send(0.0, 0, packet(1, mark=mark))
+    net.uplinks[0].become(Link(rate_mbit=16))  # 0.5 ms a packet
+    net.path(0, 1).become(FREE)
+    net.send(0.0, 0, packet(2, mark=3))  # the uplink is busy until 3 ms
+    net.send(0.0, 0, packet(1, mark=4))  # and the line until 4 ms, when packet 2 is through
+    assert [(round(when, 6), mark) for when, _, mark in arrivals(net)] == [
+        (0.002, 0),
+        (0.003, 1),
+        (0.004, 2),
+        (0.004, 4),
+        (0.0045, 3),
+    ]
+
+
+def test_a_backlog_from_before_a_change_does_not_fill_the_new_queue() -> None:
+    pipe, counts = Pipe(Link(rate_mbit=8, queue_bytes=10_000), "seed"), Traffic()
+    for _ in range(10):
+        pipe.enter(0.0, 1000, counts)  # 10 ms of it
+    pipe.become(Link(rate_mbit=80, queue_bytes=3000))
+    entered = [pipe.enter(0.0, 1000, counts) for _ in range(5)]
+    assert entered == [*(pytest.approx(when) for when in (0.0101, 0.0102, 0.0103)), None, None]
+    assert counts.overflowed == 2
+
+
+def test_no_more_is_under_way_than_may_be_and_room_comes_back_however_packets_leave() -> None:
+    net = network(3, link=Link(delay_ms=60_000), downlink=Link(rate_mbit=8), most=5 * (1000 + PACKET_COST))
+    for mark in range(7):
+        net.send(0.0, 0, packet(1 + mark % 2, mark=mark))
+    assert net.lateness.overfull == traffic(net, 0, 1).overflowed + traffic(net, 0, 2).overflowed == 2
+    net.sever([(0, 1)], True)  # drops three
+    for mark in (7, 8, 9, 10):
+        net.send(1.0, 0, packet(2, mark=mark))
+    assert [mark for _, _, mark in arrivals(net)] == [1, 3, 7, 8, 9]
+    for mark in range(6):  # all have arrived
+        net.send(100.0, 0, packet(2, mark=mark))
+    assert [mark for _, _, mark in arrivals(net)] == [0, 1, 2, 3, 4]
+    assert net.lateness.overfull == 4
 
 
 def test_lateness_is_counted_when_somebody_looks_too_late() -> None:

@@ -68,7 +68,12 @@ def test_a_file_says_what_the_lines_are_and_what_happens(tmp_path: Path) -> None
     scenario = load(tmp_path, STORY)
     assert (scenario.hosts, scenario.seconds, scenario.seed) == (3, None, 4)
     assert scenario.link == Link(delay_ms=5, rate_mbit=10)
-    assert [event.action for event in scenario.event] == ["link", "cut", "uplink", "heal"]
+    assert [str(event) for event in scenario.event] == [
+        "between (0, 1); link 20 ms",
+        "cut (1, 2)",
+        "host 2; uplink 1 Mbit/s, queue 65536 bytes",
+        "heal all",
+    ]
 
 
 def test_a_scenario_is_played_until_its_last_process_has_ended(build: Callable[..., World], tmp_path: Path) -> None:
@@ -109,6 +114,8 @@ def test_a_scenario_with_an_end_ends_what_still_runs(build: Callable[..., World]
         ("hosts = 2\n[[event]]\nat = 1\ncut = [0, 2]", "there is no host 2"),
         ("hosts = 2\n[[run]]\nhost = -1\ncommand = ['true']", "there is no host -1"),
         ("hosts = 2\n[[run]]\nhost = 0\ncommand = []", "run.0.command: .*at least 1 item"),
+        ("hosts = 2\nseconds = 3\n[[event]]\nat = 3.5\nheal = 0", "happens at 3.5, after the end: seconds is 3"),
+        ("hosts = 1\nseconds = 3\n[[run]]\nat = 9\nhost = 0\ncommand = ['true']", "happens at 9, after the end"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_field(tmp_path: Path, text: str, said: str) -> None:
@@ -146,6 +153,17 @@ def test_a_command_runs_on_a_host_and_its_exit_code_counts(build: Callable[..., 
     assert "ended with exit code 7" in done.stderr
 
 
-def test_wrong_use_is_one_line() -> None:
-    done = command("exec", "--host", "5", "--", "true")
-    assert (done.returncode, done.stderr) == (1, "error: there is no host 5: hosts are numbered from 0 to 1\n")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["exec", "--host", "5"], "there is no host 5: hosts are numbered from 0 to 1"),
+        (["exec", "--seconds", "-1"], "seconds: Input should be greater than or equal to 0"),
+        (["exec", "--seconds", "nan"], "seconds: Input should be a finite number"),
+        (["exec", "--loss", "nan"], "loss is nan: it must lie between 0 and 1"),
+        (["measure", "--seconds", "0"], "seconds is 0: a stream must be measured for some time"),
+        (["measure", "--seconds", "nan"], "seconds is nan: a stream must be measured for some time"),
+    ],
+)
+def test_wrong_use_is_one_line(words: list[str], said: str) -> None:
+    done = command(*words, *(["--", "true"] if words[0] == "exec" else []))
+    assert (done.returncode, done.stderr) == (1, f"error: {said}\n")

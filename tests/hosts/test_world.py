@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -142,6 +143,26 @@ def test_a_host_sees_itself_and_its_likes_and_nothing_else(build: Build) -> None
     assert world.strays() > 0
 
 
+def test_asking_for_lateness_does_not_count_every_pair(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forwarder carries nothing while it answers, and all pairs of 64 hosts are a long answer."""
+    world = build(3)
+    with Echo(world[0], world[1]) as echo:
+        assert echo.round_trip() is not None
+    answers = []
+    order = world._channel.order
+
+    def noted(words: dict[str, object]) -> dict[str, object]:
+        answers.append(order(words))
+        return answers[-1]
+
+    monkeypatch.setattr(world._channel, "order", noted)
+    assert world.lateness().packets >= 2
+    assert world.strays() >= 0
+    assert [sorted(answer) for answer in answers] == [["lateness", "strays"]] * 2
+    assert world.traffic()[0, 1].delivered >= 1
+    assert sorted(answers[-1]) == ["traffic"]
+
+
 def test_two_worlds_may_have_the_same_addresses(build: Build) -> None:
     first, second = build(2), build(2)
     assert first[1].address == second[1].address
@@ -171,6 +192,24 @@ def test_programs_run_on_a_host(build: Build) -> None:
         world[1].popen(["no-such-program"])
     with pytest.raises(TypeError, match="shell"):
         world[1].popen(["true"], shell=True)
+
+
+def test_a_program_named_by_its_place_must_be_there(build: Build, tmp_path: Path) -> None:
+    host = build(1)[0]
+    (tmp_path / "greet").write_text("#!/bin/sh\necho hello\n")
+    for program, cwd in (
+        (tmp_path / "missing", None),
+        ("./missing", tmp_path),
+        (tmp_path / "greet", None),
+        ("/", None),
+    ):
+        with pytest.raises(FileNotFoundError, match="no program"):
+            host.popen([program], cwd=cwd)
+    (tmp_path / "greet").chmod(0o755)
+    for program, cwd in ((tmp_path / "greet", None), ("./greet", tmp_path)):
+        assert host.run([program], timeout=10, cwd=cwd).stdout == "hello\n"
+    with pytest.raises(FileNotFoundError, match="no program"):
+        host.popen(["./greet"])
 
 
 def test_sockets_of_this_process_can_be_on_a_host(build: Build) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import pytest
 from benchmarks.hosts import Link, World, why_not
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node
-from tests.integration.small import PATIENCE, peer_ids, rounds_of, wait_together
+from tests.integration.small import PATIENCE, peer_ids, rounds_of, story, wait_together
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
 
@@ -39,11 +40,13 @@ def spread(start_swarm: Callable[..., LocalSwarm]) -> Iterator[Spread]:
 
 
 def first_full_round(nodes: list[Node]) -> int:
+    deadline = time.monotonic() + PATIENCE
     number = 0
     while True:
         number = wait_together(nodes, after=number)
         if all(len(event["accepted"]) == len(nodes) for event in rounds_of(nodes, number)):
             return number
+        assert time.monotonic() < deadline, f"no round with the work of all within {PATIENCE:g} s\n{story(nodes)}"
 
 
 def test_peers_on_different_hosts_find_each_other_and_commit_a_round(spread: Spread) -> None:

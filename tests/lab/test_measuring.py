@@ -11,12 +11,12 @@ from blockswarm.lab.plan import blocks_plan, plain_plan
 from blockswarm.lab.text import LabText
 from blockswarm.lab.training import Trained, train
 from blockswarm.model.config import RECIPES
-from blockswarm.model.mixing import mix_log_probs, mix_with, sweep_noise
+from blockswarm.model.mixing import mix_log_probs, sweep_noise
 from blockswarm.model.ngram import NgramModel
 from blockswarm.model.ngram_file import build_ngram_file
 from blockswarm.model.readout import BlockReader
-from blockswarm.model.scoring import next_byte_log_probs
 from tests.lab.conftest import MODEL
+from tests.model.reference import mix_with, next_byte_log_probs
 
 RECIPE = RECIPES["default"]
 PLAN = blocks_plan(MODEL, RECIPE, 12, 0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from blockswarm.model.errors import ModelError
-from blockswarm.model.mixing import mix_log_probs, mix_with, normalise_log_probs, sweep_noise
+from blockswarm.model.mixing import mix_log_probs, normalise_log_probs, sweep_noise
 
 
 def _rows(seed: int) -> np.ndarray:
@@ -29,31 +29,6 @@ def test_what_cannot_be_mixed_is_refused() -> None:
         mix_log_probs([])
     with pytest.raises(ModelError, match="shapes"):
         mix_log_probs([_rows(1), _rows(2)[:3]])
-
-
-def test_an_expert_beside_the_blocks_is_mixed_in_geometrically() -> None:
-    blocks, ngram = _rows(1), _rows(2)
-    geometric = np.exp(blocks) ** (0.75 * 1.5) * np.exp(ngram) ** 0.25
-    mixed = mix_with(blocks, ngram, 0.25, 1.5)
-    assert mixed.dtype == np.float32
-    np.testing.assert_allclose(mixed, np.log(geometric / geometric.sum(-1, keepdims=True)), atol=1e-5)
-    np.testing.assert_allclose(mix_with(blocks, ngram, 0.5), mix_log_probs([blocks, ngram]), atol=1e-6)
-
-
-def test_weights_at_the_ends_leave_one_of_the_two() -> None:
-    np.testing.assert_allclose(mix_with(_rows(1), _rows(2), 0.0), _rows(1), atol=1e-6)
-    np.testing.assert_allclose(mix_with(_rows(1), _rows(2), 1.0), _rows(2), atol=1e-6)
-
-
-@pytest.mark.parametrize(("weight", "sharpness"), [(-0.1, 1), (1.1, 1), (np.nan, 1), (0.5, -1), (0.5, np.inf)])
-def test_weights_and_sharpness_out_of_range_are_refused(weight: float, sharpness: float) -> None:
-    with pytest.raises(ModelError, match=r"weight|sharpness"):
-        mix_with(_rows(1), _rows(2), weight, sharpness)
-
-
-def test_rows_of_different_shapes_are_not_mixed() -> None:
-    with pytest.raises(ModelError, match=r"shapes \(5, 256\) and \(3, 256\)"):
-        mix_with(_rows(1), _rows(2)[:3], 0.5)
 
 
 @pytest.mark.parametrize("dim", [8, 96, 13])

@@ -29,7 +29,7 @@ def test_building_twice_gives_equal_bytes(text: np.ndarray, order: int, min_coun
 def test_the_file_of_a_text_is_the_same_on_every_machine() -> None:
     # A promise: who counts other bytes from the same corpus cannot serve a run's n-gram model.
     digests = [hashlib.sha256(build_ngram_file(TEXT, order=order)).hexdigest()[:16] for order in (1, 5, 8)]
-    assert digests == ["420af3047ab76042", "209a00aa490e4aab", "b0bb8c3ef7ff44c8"]
+    assert digests == ["99d55a43fb2e50d8", "321e0de1a0cfa5d4", "04832a4ab35ee382"]
 
 
 @given(texts(), orders)
@@ -69,9 +69,8 @@ def test_the_header_says_what_was_counted() -> None:
     data = build_ngram_file(TEXT, order=3, min_count=2)
     head, sections, sizes = read_header(memoryview(data))
     assert (head.order, head.min_count, head.corpus_bytes) == (3, 2, len(TEXT))
-    assert head.corpus_digest == hashlib.sha256(TEXT.tobytes()).digest()
     assert data[:8] == b"BSNGRAM\n"
-    assert struct.unpack_from("<IIII", data, 8) == (1, 3, 2, 0)
+    assert struct.unpack_from("<IIII", data, 8) == (2, 3, 2, 0)
     assert [size.leaves for size in sizes] == [0, 0, 0, 0]  # seen once is less than min_count
     assert all(section.start % 8 == 0 for section in sections)
 

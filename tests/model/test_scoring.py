@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from blockswarm.model.errors import ModelError
-from blockswarm.model.scoring import STRETCH, next_byte_log_probs, score_of
+from blockswarm.model.scoring import STRETCH, score_of
 from blockswarm.model.windows import window_start
+from tests.model.reference import next_byte_log_probs
 
 TEXT = np.frombuffer(b"the quick brown fox jumps over the lazy dog, again and again" * 5, dtype=np.uint8)
 

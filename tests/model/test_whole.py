@@ -9,9 +9,9 @@ from blockswarm.model.config import ModelConfig, Recipe
 from blockswarm.model.layout import EMBEDDING, layout_of
 from blockswarm.model.mixing import VETO_FLOOR, mix_log_probs, sweep_noise
 from blockswarm.model.readout import BlockReader
-from blockswarm.model.scoring import next_byte_log_probs
 from blockswarm.model.whole import WholeModel
 from blockswarm.model.windows import window_start
+from tests.model.reference import next_byte_log_probs
 
 RECIPE = Recipe(sigma_data=1.0)
 TEXT = np.random.default_rng(2).integers(0, 256, 150, dtype=np.uint8)

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blockswarm.model.scoring import next_byte_log_probs, score_of
+from blockswarm.model.scoring import score_of
 from blockswarm.swarm import LocalModel
 from blockswarm.swarm.errors import ArgumentError, DeadlineError
 from blockswarm.swarm.model_writer import write_model_folder
+from tests.model.reference import next_byte_log_probs
 from tests.swarm.test_model_folder import MANIFEST, states
 
 TEXT = "Ein Wald aus Zeichen – näher betrachtet sind es Bäume, 数百本の木。" * 3
