@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -65,6 +65,8 @@ class Exchange:
     samples: int
     replicas: tuple[str, ...]
     """Replicas on record, without ourselves."""
+    look_again: Callable[[], Awaitable[tuple[str, ...]]]
+    """A fresh look at who is on record, those that are still joining included. Raises nothing, and ends by itself."""
     reachable: bool = True
     owed: npt.NDArray[np.float32] | None = None
     """See `Reduced.owed`: ours to bring in again."""
@@ -73,6 +75,8 @@ class Exchange:
     on_phase: Callable[[str], None] = lambda _: None
     """Told the name of each phase as it begins."""
 
+    looking: bool = False
+    """Whether a fresh look at the records is under way."""
     answered: set[str] = field(default_factory=set)
     """Peers that answered our meet message: alive, whether they take part or not."""
     ahead: list[Head] = field(default_factory=list)

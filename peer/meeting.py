@@ -28,6 +28,9 @@ TAKE_OVER_STEP = 0.1
 LAST_TURN = 0.95
 """Nobody's turn comes later than this share of the meeting."""
 
+LAST_LOOK_SHARE = 0.15
+"""Share of the meeting that a replica about to commit alone gives those who answered to say where they stand now."""
+
 RETRY_SECONDS = 0.3
 """Pause before a replica that could not be reached is told again."""
 
@@ -51,6 +54,9 @@ async def meet(exchange: Exchange) -> MemberList:
     do not answer, and later when one answers that may still take part. The next in order takes its turn when no list
     came. Whoever learns of a heavier state does not propose.
 
+    Who knows of nobody looks at the records again, and who is left alone asks those that answered once more: two that
+    commit alone at the same time are a fork.
+
     Raises
     ------
     RoundFailed
@@ -60,7 +66,11 @@ async def meet(exchange: Exchange) -> MemberList:
     exchange.require_before(times.meet_end, "meeting")
     begin = min(exchange.clock.now(), times.train_end)
     book.note_presence(exchange.own_id, Presence(exchange.parent.digest, exchange.samples, exchange.reachable))
+    if not exchange.replicas:
+        exchange.looking = True
+        exchange.send(_look_again(exchange))
     told: set[str] = set()
+    asked_last = False
     while book.members is None:
         for peer_id in ({*exchange.replicas} | book.heard) - told - {exchange.own_id}:
             told.add(peer_id)
@@ -70,6 +80,10 @@ async def meet(exchange: Exchange) -> MemberList:
             raise RoundFailed(f"this peer is behind: {newest.peer_id} holds round {newest.round}")
         turn = _own_turn(exchange, begin)
         if exchange.clock.now() >= turn:
+            if len(_candidates(exchange)) == 1 and exchange.answered and not asked_last:
+                asked_last = True
+                await _ask_last(exchange)
+                continue
             await _propose(exchange)
             break
         news = _Watch(exchange)
@@ -77,6 +91,22 @@ async def meet(exchange: Exchange) -> MemberList:
         if book.members is None and exchange.clock.now() > times.meet_end:
             raise RoundFailed("no list was agreed on before the meeting ended")
     return book.require_members()
+
+
+async def _look_again(exchange: Exchange) -> None:
+    """Alone on record: others may have come since the records were read, or be just about to train."""
+    try:
+        exchange.replicas = await exchange.look_again()
+    finally:
+        exchange.looking = False
+        exchange.book.notify()
+
+
+async def _ask_last(exchange: Exchange) -> None:
+    """Ask those that answered, and take no part with us, whether they have committed a newer state meanwhile."""
+    span = exchange.times.meet_end - exchange.times.train_end
+    until = min(exchange.times.meet_end, exchange.clock.now() + LAST_LOOK_SHARE * span)
+    await asyncio.gather(*(_ask(exchange, peer_id, until=until) for peer_id in exchange.answered))
 
 
 class _Watch:
@@ -89,7 +119,7 @@ class _Watch:
     def _state(self) -> tuple[int, ...]:
         exchange, book = self._exchange, self._exchange.book
         sizes = len(book.present), len(book.heard), len(exchange.ahead), len(exchange.problems), len(exchange.answered)
-        return (book.members is not None, *sizes)
+        return (book.members is not None, exchange.looking, *sizes)
 
     def came(self) -> bool:
         return self._state() != self._seen
@@ -98,14 +128,18 @@ class _Watch:
 async def _tell(exchange: Exchange, peer_id: str) -> None:
     """Tell one peer that we take part, again if it cannot be reached yet; its answer says where it stands."""
     half_time = _propose_at(exchange, 0, alive=False)
-    while True:
-        reply = await exchange.call(peer_id, "round.meet", meet_body(exchange), until=exchange.times.meet_end)
-        if reply is not None:
-            break
+    while not await _ask(exchange, peer_id, until=exchange.times.meet_end):
         exchange.book.notify()
         if exchange.clock.now() + RETRY_SECONDS > half_time:
             return
         await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _ask(exchange: Exchange, peer_id: str, *, until: float) -> bool:
+    """Tell one peer that we take part and note where it stands; whether it answered."""
+    reply = await exchange.call(peer_id, "round.meet", meet_body(exchange), until=until)
+    if reply is None:
+        return False
     exchange.problems.pop(peer_id, None)
     exchange.answered.add(peer_id)
     try:
@@ -116,6 +150,7 @@ async def _tell(exchange: Exchange, peer_id: str) -> None:
     if head is not None:
         exchange.ahead.append(head)
     exchange.book.notify()
+    return True
 
 
 def _read_claim(exchange: Exchange, peer_id: str, body: dict[str, Any]) -> Head | None:
@@ -138,8 +173,8 @@ def _own_turn(exchange: Exchange, begin: float) -> float:
     candidates = _candidates(exchange)
     rank = candidates.index(exchange.own_id)
     silent = set(exchange.replicas) - set(exchange.book.present)
-    # Alone although others are on record: they get their time to answer or to call, before a lone commit.
-    deserted = len(candidates) == 1 and bool(exchange.replicas)
+    # Alone although others are, or may be, on record: they get their time to answer or to call, before a lone commit.
+    deserted = len(candidates) == 1 and (exchange.looking or bool(exchange.replicas))
     if rank == 0 and not deserted and not silent - set(exchange.problems):
         return begin
     return _propose_at(exchange, rank, alive=bool(silent & exchange.answered))

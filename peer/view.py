@@ -71,8 +71,16 @@ class SwarmView:
 
     async def refresh(self) -> None:
         """Look every block up once, bounded; a block that cannot be looked up keeps what was known of it."""
-        await asyncio.gather(*(self._refresh(block) for block in range(self._manifest.model.blocks)))
+        await self._refresh_all(range(self._manifest.model.blocks))
         self.looked += 1
+
+    async def look_again(self, subject: int) -> tuple[str, ...]:
+        """As `everyone`, after a look at what concerns ``subject``; bounded."""
+        await self._refresh_all(range(self._manifest.model.blocks) if subject == EMBEDDING else (subject,))
+        return self.everyone(subject)
+
+    async def _refresh_all(self, blocks: Iterable[int]) -> None:
+        await asyncio.gather(*(self._refresh(block) for block in blocks))
 
     async def _refresh(self, block: int) -> None:
         try:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,7 @@ class Volunteer:
             delta=snapshot.values[subject] - parent.values,
             samples=snapshot.samples[subject],
             replicas=self.view.replicas(subject),
+            look_again=partial(self.view.look_again, subject),
             reachable=self.reachable,
             on_phase=lambda name: self._phase(subject, times.round, name),
         )

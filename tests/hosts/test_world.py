@@ -16,6 +16,9 @@ from benchmarks.hosts.flows import Echo, Stream, count_datagrams
 
 Build = Callable[..., World]
 
+LATE_MS = 8.0
+"""By how much a busy machine may deliver a packet late in both directions together; far less than the delays asked for."""
+
 
 def typical(times: list[float]) -> float:
     """The lower quartile, ms: on a busy machine it may be we who take long to look at the answer."""
@@ -30,7 +33,7 @@ def test_a_round_trip_takes_both_delays(build: Build, delay: float) -> None:
         times = echo.round_trips(40)
     assert len(times) == 40
     assert min(times) >= 2 * delay
-    assert typical(times) <= 2 * delay + 2
+    assert typical(times) <= 2 * delay + LATE_MS
 
 
 @pytest.mark.usefixtures("undisturbed")
@@ -39,7 +42,7 @@ def test_ipv6_takes_the_same_way(build: Build) -> None:
     if world[0].address6 is None:
         pytest.skip("this kernel does no IPv6")
     with Echo(world[0], world[1], ipv6=True) as echo:
-        assert 40 <= typical(echo.round_trips(20)) <= 42
+        assert 40 <= typical(echo.round_trips(20)) <= 40 + LATE_MS
 
 
 @pytest.mark.usefixtures("undisturbed")
@@ -48,7 +51,7 @@ def test_the_two_directions_may_differ(build: Build) -> None:
     world.set_link(0, 1, Link(delay_ms=5, rate_mbit=2), back=Link(delay_ms=30))
     assert world.link(1, 0) == Link(delay_ms=30)
     with Echo(world[0], world[1]) as echo:
-        assert 35 <= typical(echo.round_trips(20)) <= 37
+        assert 35 <= typical(echo.round_trips(20)) <= 35 + LATE_MS
     with Stream(world[1], world[0]) as fast:
         assert fast.rate(0.5) > 20
 

@@ -52,6 +52,43 @@ async def test_alone_on_record_a_replica_commits_its_own_update_and_says_so():
     np.testing.assert_array_equal(result.state.values, parent + delta.astype(np.float16).astype(np.float32))
 
 
+async def test_replicas_that_do_not_know_of_each_other_yet_find_each_other_before_they_commit_alone():
+    wires = Wires(2)
+    wires.on_record = False
+    results = await wires.round(updates(wires))
+    one_digest(results)
+    assert {len(result.members) for result in results} == {2}
+
+
+async def test_left_alone_a_replica_asks_once_more_and_does_not_commit_beside_a_newer_state():
+    wires = Wires(2)
+    first, second = wires[0], wires[1]
+    number = wires.next_round()
+    deltas = updates(wires)
+    exchange = wires.exchange(second, number, deltas[1], 16)
+    # The first is in the middle of a lone round as the second calls: it answers with the old state, and calls nobody.
+    lone = wires.exchange(first, number, deltas[0], 16)
+    lone.replicas = ()
+
+    async def nobody() -> tuple[str, ...]:
+        return ()
+
+    lone.look_again = nobody
+    await wires.clock.sleep_until(exchange.times.train_end)
+    late = asyncio.create_task(run_round(exchange))
+    book = first.desk.book(0, number)
+    assert await book.wait(lambda: second.identity.peer_id in book.heard, 5.0)
+    book.heard.clear()
+    book.present.clear()
+    committed = await run_round(lone)
+    assert committed.lone and committed.state is not None
+    first.state = committed.state
+    result = await late
+    assert result.state is None and "behind" in result.failure
+    for each in (exchange, lone):
+        await each.finish()
+
+
 @pytest.mark.parametrize("count", [2, 5, 8])
 async def test_replicas_that_start_at_the_same_instant_agree_on_one_leader(count: int):
     wires = Wires(count)

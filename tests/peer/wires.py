@@ -97,6 +97,8 @@ class Wires:
         self.clock = SystemClock()
         genesis = State.genesis(manifest, subject)
         self.replicas: dict[str, Replica] = {}
+        self.on_record = True
+        """Whether replicas know each other as a round begins, or find each other when they look once more."""
         self.lost: set[tuple[str, str, str]] = set()
         """Messages that never arrive: (sender, receiver, method)."""
         for _ in range(count):
@@ -152,6 +154,11 @@ class Wires:
     def exchange(self, replica: Replica, round_number: int, delta: np.ndarray, samples: int) -> Exchange:
         """A replica's part in a round with the given update."""
         own = replica.identity.peer_id
+        others = tuple(peer_id for peer_id in self.ids if peer_id != own)
+
+        async def look_again() -> tuple[str, ...]:
+            return others
+
         return Exchange(
             caller=self.caller(replica),
             identity=replica.identity,
@@ -162,7 +169,8 @@ class Wires:
             parent=replica.state,
             delta=delta,
             samples=samples,
-            replicas=tuple(peer_id for peer_id in self.ids if peer_id != own),
+            replicas=others if self.on_record else (),
+            look_again=look_again,
         )
 
     def next_round(self) -> int:
