@@ -25,7 +25,8 @@ stage lint ruff check .
 stage format ruff format --check .
 stage types types
 if [ "${1:-}" != lint ]; then
-    stage unit python -m pytest -q --ignore=tests/integration tests
+    # A file stays in one process: its tests share hosts and swarms. torch takes one core in each.
+    stage unit env OMP_NUM_THREADS=1 python -m pytest -q -n 2 --dist loadfile --ignore=tests/integration tests
     stage integration python -m pytest -q tests/integration
 fi
 

@@ -93,8 +93,6 @@ def test_ctrl_c_ends_every_process_and_resuming_gives_the_same_figures(tmp_path:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # However this suite was started, the command hears Ctrl-C as one typed at a terminal would be heard.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stderr is not None
     first = process.stderr.readline()

@@ -17,7 +17,7 @@ from benchmarks.hosts.flows import Echo, Stream, count_datagrams
 Build = Callable[..., World]
 
 LATE_MS = 8.0
-"""By how much a busy machine may deliver a packet late in both directions together; far less than the delays asked for."""
+"""By how much a busy machine may be late in both directions together; far less than the delays asked for."""
 
 
 def typical(times: list[float]) -> float:

@@ -134,7 +134,7 @@ def swarm_process() -> Iterator[SmallSwarm]:
 @pytest.fixture
 def swarm(swarm_process: SmallSwarm) -> SmallSwarm:
     """The same, with everybody alive and well."""
-    swarm_process.do("reset")
+    swarm_process.info = swarm_process.do("reset")
     return swarm_process
 
 

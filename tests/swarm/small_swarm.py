@@ -56,8 +56,11 @@ class Swarm:
         await asyncio.sleep(0.3)
         await announce_run(self.boot, self.manifest)
         await asyncio.gather(*(holder.announce() for holder in self.holders.values()))
+        return self._info()
+
+    def _info(self) -> dict[str, Any]:
         return {
-            "peers": entrance,
+            "peers": self.boot.addresses(),
             "run_id": self.manifest.run_id,
             "manifest": self.manifest.canonical().hex(),
             "holders": {name: holder.identity.peer_id for name, holder in self.holders.items()},
@@ -81,7 +84,7 @@ class Swarm:
             offer_manifest(self.boot, self.manifest)
             await asyncio.gather(*(holder.reset() for holder in self.holders.values()))
             await announce_run(self.boot, self.manifest)
-            return {}
+            return self._info()  # who was killed listens at another address now
         holder = self.holders[command["holder"]]
         if do in ("kill", "freeze", "thaw"):
             number = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}[do]

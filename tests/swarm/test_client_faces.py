@@ -78,8 +78,6 @@ def test_ctrl_c_during_a_call_is_a_keyboard_interrupt_and_the_client_stays_usabl
     found = swarm.client(
         """
         import os, signal
-        # A suite started in the background of a shell inherits an ignored SIGINT, and Python then leaves it ignored.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         with SwarmClient.connect(peers) as client:
             text = client.generate("The ", max_bytes=10, seed=5)
             tell(do="behave", holder="0a", how="slow"), tell(do="behave", holder="0b", how="slow")
