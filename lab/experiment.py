@@ -58,8 +58,8 @@ class Experiment:
     """The rows of one seed."""
     steps: int = 400
     """Optimiser steps unless the caller says otherwise."""
-    derived: Callable[[Figures, str], dict[str, Any]] = lambda figures, part: {}
-    """Further figures of ``--json``, from the rows over one part of the text."""
+    derived: Callable[[Figures], dict[str, Any]] = lambda figures: {}
+    """Further figures of ``--json``, from the rows."""
     also: Callable[[Setting], list[dict[str, Any]]] = lambda setting: []
     """Rows of a further table, measured once and not by seed; each a column's name to its value."""
     chooses: bool = False

@@ -28,7 +28,7 @@ def draw(experiment: Experiment, figures: Figures, path: Path) -> None:
     experiment : Experiment
         Its title and axis.
     figures : Figures
-        What is drawn: means over seeds of the last part measured (test, where there is one), with one standard
+        What is drawn: means over seeds, with one standard
         deviation to each side.
     path : Path
         The PNG file.
@@ -45,22 +45,21 @@ def draw(experiment: Experiment, figures: Figures, path: Path) -> None:
         from matplotlib import pyplot
     except ImportError as error:
         raise LabError(f"figures need matplotlib ({error}): pip install 'blockswarm[experiments]'") from error
-    part = figures.settings["parts"][-1]
     lines = bool(figures.curves or experiment.axis)
-    rows = len(figures.summary(part))
+    rows = len(figures.summary())
     pyplot.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     figure, axes = pyplot.subplots(figsize=(WIDTH_INCHES, 4.0 if lines else 0.24 * rows + 1.0), dpi=160)
     try:
         if figures.curves:
             _curves(axes, figures)
         elif experiment.axis:
-            _lines(axes, figures, part, experiment.axis)
+            _lines(axes, figures, experiment.axis)
         else:
-            _dots(axes, figures, part)
+            _dots(axes, figures)
         if lines:
-            _levels(axes, figures, part)
+            _levels(axes, figures)
             axes.legend(fontsize=7, frameon=False)
-        axes.set_title(f"{experiment.title}\n{_frame(figures, part)}", fontsize=8, loc="left")
+        axes.set_title(f"{experiment.title}\n{_frame(figures)}", fontsize=8, loc="left")
         figure.tight_layout()
         figure.savefig(path, metadata={"Software": None})
     except OSError as error:
@@ -69,17 +68,17 @@ def draw(experiment: Experiment, figures: Figures, path: Path) -> None:
         pyplot.close(figure)
 
 
-def _frame(figures: Figures, part: str) -> str:
+def _frame(figures: Figures) -> str:
     settings = figures.settings
     return (
         f"{settings['size']}, {settings['steps']} steps, seeds {', '.join(map(str, settings['seeds']))}, "
-        f"{settings['data']} {part}"
+        f"{settings['data']} {figures.part}"
     )
 
 
-def _dots(axes: Axes, figures: Figures, part: str) -> None:
+def _dots(axes: Axes, figures: Figures) -> None:
     """A dot for each row: unlike bars, dots are read by their place, so the axis need not begin at zero."""
-    summary = figures.summary(part)
+    summary = figures.summary()
     groups = {row.label: row.group for row in figures.rows}
     colours = {group: INK[i % len(INK)] for i, group in enumerate(dict.fromkeys(groups.values()))}
     labels = list(summary)
@@ -97,11 +96,11 @@ def _dots(axes: Axes, figures: Figures, part: str) -> None:
     axes.set_xlabel("nats per byte")
 
 
-def _lines(axes: Axes, figures: Figures, part: str, axis: str) -> None:
-    summary = figures.summary(part)
+def _lines(axes: Axes, figures: Figures, axis: str) -> None:
+    summary = figures.summary()
     series: dict[str, dict[float, str]] = {}
     for row in figures.rows:
-        if row.x is not None and row.part == part:
+        if row.x is not None:
             series.setdefault(row.group, {})[row.x] = row.label
     for number, (group, points) in enumerate(series.items()):
         xs = sorted(points)
@@ -129,8 +128,8 @@ def _curves(axes: Axes, figures: Figures) -> None:
     axes.set_ylabel("nats per byte, validation, parallel readout")
 
 
-def _levels(axes: Axes, figures: Figures, part: str) -> None:
-    summary = figures.summary(part)
+def _levels(axes: Axes, figures: Figures) -> None:
+    summary = figures.summary()
     for number, (label, name) in enumerate(LEVELS.items()):
         if label in summary:
             style = ("-.", "--", ":")[number]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from blockswarm.model.config import ModelConfig, Recipe
 from blockswarm.swarm.codec import Compression
 
-FORMAT = 2
+FORMAT = 3
 """Counts up when the same plan would no longer give the same weights."""
 
 

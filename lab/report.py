@@ -29,8 +29,7 @@ def page(experiment: Experiment, figures: Figures, link: str) -> str:
     """Title, question, how it was made, figure (at ``link``) and tables, as Markdown."""
     parts = [f"## {experiment.title}", "", experiment.question, "", _made(figures), ""]
     parts += [f"![{experiment.title}]({link})", ""]
-    for part in reversed(figures.settings["parts"]):
-        parts += [f"**{figures.settings['data']}, {part}**", "", table(figures, part), ""]
+    parts += [f"**{figures.settings['data']}, {figures.part}**", "", table(figures), ""]
     if figures.also:
         parts += [further_table(figures.also), ""]
     return "\n".join(parts)

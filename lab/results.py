@@ -18,19 +18,18 @@ from blockswarm.files import write_atomically
 from blockswarm.lab.errors import LabError, LabUsageError
 from blockswarm.naming import option
 
-FORMAT = "blockswarm-experiment-1"
+FORMAT = "blockswarm-experiment-2"
 REFERENCE = "end_to_end_full"
 """The row every other one is compared with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One readout for one seed over one part of the text."""
+    """One readout for one seed."""
 
     label: str
     group: str
     seed: int
-    part: str
     nats_per_byte: float
     bits_per_byte: float
     ci95: float | None
@@ -51,7 +50,7 @@ class Figures:
 
     experiment: str
     settings: dict[str, Any]
-    """Whatever changes a figure: size, steps, seeds, data, recipes."""
+    """Whatever changes a figure: size, steps, seeds, data and the part of it that is measured, recipes."""
     rows: list[Row]
     curves: dict[str, list[tuple[int, float]]]
     """Label to (steps, cross-entropy) where a training was watched, first seed."""
@@ -59,21 +58,25 @@ class Figures:
     also: list[dict[str, Any]] = field(default_factory=list)
     """Rows of a further table."""
 
-    def by_seed(self, part: str) -> dict[str, dict[int, float]]:
+    @property
+    def part(self) -> str:
+        """The part of the text that was measured: ``valid`` or ``test``."""
+        return str(self.settings["part"])
+
+    def by_seed(self) -> dict[str, dict[int, float]]:
         """Label to seed to nats per byte."""
         found: dict[str, dict[int, float]] = {}
         for row in self.rows:
-            if row.part == part:
-                found.setdefault(row.label, {})[row.seed] = row.nats_per_byte
+            found.setdefault(row.label, {})[row.seed] = row.nats_per_byte
         return found
 
-    def summary(self, part: str) -> dict[str, dict[str, Any]]:
+    def summary(self) -> dict[str, dict[str, Any]]:
         """Label to mean, standard deviation over seeds, and seeds, nats per byte."""
-        return {label: summed(values) for label, values in self.by_seed(part).items()}
+        return {label: summed(values) for label, values in self.by_seed().items()}
 
-    def gaps(self, part: str) -> dict[str, tuple[float, float]]:
+    def gaps(self) -> dict[str, tuple[float, float]]:
         """Label to mean and standard deviation over seeds of the difference to end-to-end training of full depth."""
-        by_seed = self.by_seed(part)
+        by_seed = self.by_seed()
         reference = by_seed.get(REFERENCE, {})
         gaps = {}
         for label, values in by_seed.items():
@@ -178,10 +181,10 @@ def _csv(rows: list[Row]) -> str:
     return out.getvalue()
 
 
-def table(figures: Figures, part: str) -> str:
+def table(figures: Figures) -> str:
     """The rows as a Markdown table, one for each label, with the gap to end-to-end training of full depth."""
-    summary, gaps = figures.summary(part), figures.gaps(part)
-    first = {row.label: row for row in reversed(figures.rows) if row.part == part}
+    summary, gaps = figures.summary(), figures.gaps()
+    first = {row.label: row for row in reversed(figures.rows)}
     lines = [
         "| | nats/byte | bits/byte | to end-to-end | 95 % over text | tokens | train s |",
         "|---|---|---|---|---|---|---|",

@@ -40,7 +40,7 @@ class Run:
     threads: int = 1
     device: str = "cpu"
     resume: bool = False
-    """Whether figures of the same settings that are there already may be continued."""
+    """Whether figures of the same settings that are there already are continued; their seeds stay."""
     save: Path | None = None
     """Folder for the first stack of blocks of the first seed."""
 
@@ -94,31 +94,29 @@ def run(
         report=report,
         warn=warn,
     )
-    parts = _parts(bench, experiment)
-    settings = {
+    settings: dict[str, Any] = {
         "size": asked.size,
         "steps": setting.steps,
-        "seeds": list(asked.seeds),
         "data": bench.text.name,
         "data_sha256": bench.text.corpus.digest.hex(),
-        "parts": parts,
+        "part": "test" if bench.text.has_test and not experiment.chooses else "valid",
         "eval_bytes": asked.eval_bytes,
         "model": setting.model.to_mapping(),
         "recipe": setting.recipe.to_mapping(),
         "paper": setting.paper.to_mapping(),
     }
-    _check_output(asked, settings)
-    entries = [(seed, entry) for seed in asked.seeds for entry in experiment.entries(setting, seed)]
-    wants = [want for part in parts for want in _wants(entries, part)]
+    kept = _kept(asked, settings)
+    seeds = sorted({*asked.seeds, *(kept.settings["seeds"] if kept else ())})
+    entries = [(seed, entry) for seed in seeds for entry in experiment.entries(setting, seed)]
+    wants = [Want(plans=entry.plans, readouts=(entry.readout,), part=settings["part"]) for _, entry in entries]
     bench.provide(wants)
-    rows = [_row(bench, entry, seed, part) for part in parts for seed, entry in entries]
     figures = Figures(
         experiment=asked.name,
-        settings=settings,
-        rows=rows,
-        curves=_curves(bench, entries, asked.seeds[0]),
+        settings=settings | {"seeds": seeds},
+        rows=[_row(bench, entry, seed, want) for (seed, entry), want in zip(entries, wants, strict=True)],
+        curves=_curves(bench, entries, seeds[0]),
         machine=machine(asked.threads, asked.jobs, asked.device),
-        also=experiment.also(setting),
+        also=kept.also if kept else experiment.also(setting),
     )
     save(asked.output, figures)
     if asked.save:
@@ -146,39 +144,32 @@ def _setting(asked: Run, experiment: Experiment) -> Setting:
     )
 
 
-def _check_output(asked: Run, settings: dict[str, object]) -> None:
+def _kept(asked: Run, settings: dict[str, Any]) -> Figures | None:
+    """The figures of the same settings that are continued."""
     path = asked.output / f"{asked.name}.json"
     if not path.exists():
-        return
+        return None
     if not asked.resume:
         raise LabUsageError(
             f"{path}: is there already; {option('resume', True)} makes what is missing, another {option('output')} "
             "starts elsewhere"
         )
-    kept = load(path).settings
-    differing = [key for key, value in settings.items() if key not in ("seeds",) and kept.get(key) != value]
+    kept = load(path)
+    differing = [key for key, value in settings.items() if kept.settings.get(key) != value]
     if differing:
         raise LabUsageError(
             f"{path}: holds figures of other settings ({', '.join(differing)}); give another {option('output')}"
         )
+    return kept
 
 
-def _parts(bench: Bench, experiment: Experiment) -> list[str]:
-    return ["test"] if bench.text.has_test and not experiment.chooses else ["valid"]
-
-
-def _wants(entries: Sequence[tuple[int, Entry]], part: str) -> list[Want]:
-    return [Want(plans=entry.plans, readouts=(entry.readout,), part=part) for _, entry in entries]
-
-
-def _row(bench: Bench, entry: Entry, seed: int, part: str) -> Row:
-    score = bench.score(Want(plans=entry.plans, readouts=(entry.readout,), part=part))[entry.readout]
+def _row(bench: Bench, entry: Entry, seed: int, want: Want) -> Row:
+    score = bench.score(want)[entry.readout]
     trainings = [bench.spent(plan) for plan in entry.plans]
     return Row(
         label=entry.label,
         group=entry.group,
         seed=seed,
-        part=part,
         nats_per_byte=score.whole.nats_per_byte,
         bits_per_byte=score.whole.bits_per_byte,
         ci95=score.whole.ci95,
@@ -201,14 +192,12 @@ def _curves(bench: Bench, entries: Sequence[tuple[int, Entry]], seed: int) -> di
 
 
 def summary_json(figures: Figures) -> dict[str, Any]:
-    """What ``--json`` prints: every label's mean, deviation and seeds over the last part measured."""
-    part = figures.settings["parts"][-1]
-    summary: dict[str, Any] = figures.summary(part)
+    """What ``--json`` prints: every label's mean, deviation and seeds."""
     return {
         "experiment": figures.experiment,
         **{key: figures.settings[key] for key in ("size", "steps", "seeds", "data")},
-        "part": part,
-        **summary,
-        **EXPERIMENTS[figures.experiment].derived(figures, part),
+        "part": figures.part,
+        **figures.summary(),
+        **EXPERIMENTS[figures.experiment].derived(figures),
         **({"also": figures.also} if figures.also else {}),
     }

@@ -1,6 +1,6 @@
 """One block of the model: bytes and a noisy target in, a denoised target and byte logits out.
 
-    h = bytes(x_t) + bytes'(x_{t-1}) + …  +  z_in(c_in · z)  +  time(c_noise)
+    h = bytes(x_t) + bytes'(x_{t-1}) + …  +  ngrams_in(ngrams(x_{t-1} x_t), …)  +  z_in(c_in · z)  +  time(c_noise)
     h = layers(h)                                    causal attention, or the window of kind "mlp"; then an MLP 4x
     ẑ = c_out · out(norm(h)) + c_skip · z            EDM preconditioning
     logits = scale · ẑ · Eᵀ                          E: the shared table, rows of length 1
@@ -20,6 +20,7 @@ from torch import Tensor
 from blockswarm.model.config import VOCABULARY, ModelConfig
 from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import TIME_FREQUENCIES, block_layout, embedding_layout
+from blockswarm.model.ngram_rows import ngram_rows
 from blockswarm.model.precondition import c_in, c_noise, c_out, c_skip
 
 ROTARY_BASE = 1000.0
@@ -87,7 +88,7 @@ class Block:
     def reach(self) -> int:
         """How many earlier bytes the input of a row looks at directly."""
         window = self.config.mlp_window if self.config.kind == "mlp" else 1
-        return max(self.config.previous_bytes, window - 1)
+        return max(self.config.previous_bytes, self.config.ngram_tables, window - 1)
 
     def table(self) -> Tensor:
         """E: the shared embedding with rows of length 1, ``[256, dim]``."""
@@ -160,7 +161,7 @@ class Block:
         return F.linear(self._norm(h, "out_norm"), self.weights["out"])
 
     def _read_bytes(self, x: Tensor, cache: Cache | None) -> Tensor:
-        """Sum of the input tables (and, kind ``mlp``, the projected window) for every row, ``[n, t, dim]``."""
+        """Sum of the input tables, those of n-grams and, kind ``mlp``, the projected window, ``[n, t, dim]``."""
         n, t = x.shape
         reach = self.reach
         x = x.long()
@@ -171,6 +172,10 @@ class Block:
         # One lookup for all tables: row t gathers (x_{t-p}, …, x_t), each in its own table.
         rows = line[:, reach - recent + 1 :].unfold(1, recent, 1) + self._tables
         h = F.embedding_bag(rows.reshape(n * t, recent), self.weights["bytes"], mode="sum").view(n, t, -1)
+        if tables := self.config.ngram_tables:
+            last = line[:, reach - tables :].unfold(1, tables + 1, 1)
+            seen = F.embedding(ngram_rows(last, tables, self.config.ngram_rows), self.weights["ngrams"])
+            h = h + F.linear(seen.view(n, t, -1), self.weights["ngrams_in"])
         if self.config.kind == "mlp":
             width = self.config.mlp_window
             window = line[:, reach - width + 1 :].unfold(1, width, 1)

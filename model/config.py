@@ -113,6 +113,12 @@ class ModelConfig(_Checked):
     """Bytes a block sees at once, and the length of a training sequence (one sample)."""
     previous_bytes: int = 3
     """Extra input tables for the bytes x_{t-1} … x_{t-previous_bytes}."""
+    ngram_tables: int = 0
+    """Hashed input tables for the last 2, 3, … bytes taken together; 0 = none."""
+    ngram_rows: int = 16384
+    """Rows of each of them, shared by all n-grams whose hash falls on one."""
+    ngram_width: int = 16
+    """Values in a row."""
     mlp_window: int = 16
     """Bytes in the window of kind ``mlp``, the current one included."""
 
@@ -125,6 +131,9 @@ class ModelConfig(_Checked):
         self._require_between("heads", 1, 1024)
         self._require_between("context", 2, 65536)
         self._require_between("previous_bytes", 0, 16)
+        self._require_between("ngram_tables", 0, 8)
+        self._require_between("ngram_rows", 2, 1 << 22)
+        self._require_between("ngram_width", 1, 1024)
         self._require_between("mlp_window", 1, 1024)
         self._require(
             self.dim % (2 * self.heads) == 0, "heads", f"dim / heads must be even and whole, dim is {self.dim}"
@@ -224,9 +233,9 @@ class Recipe(_Checked):
 
 
 SIZES: dict[str, ModelConfig] = {
-    "tiny": ModelConfig(dim=96, blocks=3, layers=2, heads=3, context=128),
-    "small": ModelConfig(dim=256, blocks=3, layers=4, heads=8, context=256),
-    "base": ModelConfig(dim=512, blocks=3, layers=4, heads=8, context=256),
+    "tiny": ModelConfig(dim=96, blocks=3, layers=2, heads=3, context=128, ngram_tables=3),
+    "small": ModelConfig(dim=256, blocks=3, layers=4, heads=8, context=256, ngram_tables=3),
+    "base": ModelConfig(dim=512, blocks=3, layers=4, heads=8, context=256, ngram_tables=3),
 }
 """Named sizes; ``base`` has the width, depth and block count of the BlockTrain paper's main run."""
 

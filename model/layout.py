@@ -127,12 +127,15 @@ def block_layout(config: ModelConfig) -> Layout:
 
     ``bytes`` holds ``1 + previous_bytes`` stacked tables of 257 rows: the row of a byte, and row 256 for "before the
     start of the window". Their values start with variance one: tables half as large, or twice, learned more slowly.
-    ``z_in`` and ``out`` start at zero, so an untrained block ignores z and predicts uniformly.
+    ``ngrams`` holds the hashed tables one after the other, ``ngrams_in`` projects a row of each to ``dim``.
+    ``z_in`` and ``out`` start at zero, so an untrained block ignores z and predicts uniformly; so do ``ngrams``:
+    most of their rows are met too rarely to unlearn a random start.
     """
     d = config.dim
     tables = 1 + config.previous_bytes
     rows: list[tuple[str, tuple[int, ...], float, float]] = [
         ("bytes", (tables * (VOCABULARY + 1), d), math.sqrt(3.0), 0.0),
+        *_ngram_entries(config),
         ("z_in", (d, d), 0.0, 0.0),
         ("time", (d, 2 * TIME_FREQUENCIES), 0.1, 0.0),
     ]
@@ -152,6 +155,16 @@ def block_layout(config: ModelConfig) -> Layout:
     rows.append(("out", (d, d), 0.0, 0.0))
     rows.append(("log_scale", (1,), 0.0, 0.0))
     return _build(rows)
+
+
+def _ngram_entries(config: ModelConfig) -> list[tuple[str, tuple[int, ...], float, float]]:
+    count, width = config.ngram_tables, config.ngram_width
+    if not count:
+        return []
+    return [
+        ("ngrams", (count * config.ngram_rows, width), 0.0, 0.0),
+        ("ngrams_in", (config.dim, count * width), _linear(config.dim, count * width), 0.0),
+    ]
 
 
 def layer_matrices(config: ModelConfig) -> list[Entry]:

@@ -63,9 +63,9 @@ def _with_adamw(setting: Setting, seed: int) -> list[Entry]:
     return [Entry(label=label, plans=plans, readout="parallel", group="AdamW") for label, plans in ways.items()]
 
 
-def derived(figures: Figures, part: str) -> dict[str, Any]:
+def derived(figures: Figures) -> dict[str, Any]:
     """The gain of the true z (nats, mean over blocks), and every subset of blocks."""
-    by_seed = figures.by_seed(part)
+    by_seed = figures.by_seed()
     blocks = range(figures.settings["model"]["blocks"])
     gain = {
         seed: statistics.fmean(by_seed[f"block_{b}_alone"][seed] - by_seed[f"block_{b}_true_z"][seed] for b in blocks)

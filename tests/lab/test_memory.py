@@ -20,7 +20,8 @@ def test_a_worker_keeps_its_share_of_the_optimizer_and_the_interface(recipe: str
     block = measure_memory(MODEL, RECIPES[recipe])
     whole = measure_memory(replace(MODEL, blocks=1, layers=MODEL.blocks * MODEL.layers), RECIPES[recipe])
     assert block["gradients"] == block["parameters"]
-    interface = 2 * 4 * (embedding_layout(MODEL).size + (4 * 257 + 16 + 2 * 48 + 4) * 48)
+    ngrams = MODEL.ngram_tables * MODEL.ngram_width * (MODEL.ngram_rows + 48)
+    interface = 2 * 4 * (embedding_layout(MODEL).size + (4 * 257 + 16 + 2 * 48 + 4) * 48 + ngrams)
     assert block["optimizer"] <= whole["optimizer"] / MODEL.blocks + interface
     assert 0 < block["resident"] < whole["resident"]
 

@@ -17,7 +17,6 @@ def row(label: str, seed: int, nats: float, **more: Any) -> Row:
         "label": label,
         "group": "g",
         "seed": seed,
-        "part": "test",
         "nats_per_byte": nats,
         "bits_per_byte": nats / 0.6931,
         "ci95": 0.01,
@@ -31,13 +30,12 @@ def row(label: str, seed: int, nats: float, **more: Any) -> Row:
 
 FIGURES = Figures(
     experiment="readouts",
-    settings={"parts": ["test"], "seeds": [0, 1]},
+    settings={"part": "test", "seeds": [0, 1]},
     rows=[
         row("end_to_end_full", 0, 1.5),
         row("end_to_end_full", 1, 1.7),
         row("parallel", 0, 1.4),
         row("parallel", 1, 1.5, ci95=None),
-        row("parallel", 0, 9.0, part="valid"),
     ],
     curves={"parallel": [(10, 2.5)]},
     machine={"cores": 2},
@@ -49,8 +47,8 @@ def test_figures_come_back_as_they_were_saved(tmp_path: Path) -> None:
     assert (tmp_path / "readouts.csv").read_text().count("\n") == 1 + len(FIGURES.rows)
 
 
-def test_a_summary_is_over_the_seeds_of_one_part() -> None:
-    summary = FIGURES.summary("test")["parallel"]
+def test_a_summary_is_over_the_seeds() -> None:
+    summary = FIGURES.summary()["parallel"]
     assert summary["mean"] == pytest.approx(1.45)
     assert summary["std"] == pytest.approx(0.0707, abs=1e-4)
     assert summary["seeds"] == [0, 1]
@@ -58,13 +56,13 @@ def test_a_summary_is_over_the_seeds_of_one_part() -> None:
 
 def test_gaps_are_paired_by_seed() -> None:
     """Seed 0 differs by −0.1 and seed 1 by −0.2: the spread of the gap is not that of the rows."""
-    mean, spread = FIGURES.gaps("test")["parallel"]
+    mean, spread = FIGURES.gaps()["parallel"]
     assert mean == pytest.approx(-0.15)
     assert spread == pytest.approx(0.0707, abs=1e-4)
 
 
 def test_the_table_has_a_line_for_each_row_and_says_the_gap() -> None:
-    lines = table(FIGURES, "test").splitlines()
+    lines = table(FIGURES).splitlines()
     assert "| parallel | 1.4500 ± 0.0707 | 2.0919 | -0.1500 ± 0.0707 |" in lines[-1]
 
 
@@ -74,7 +72,7 @@ def test_the_table_has_a_line_for_each_row_and_says_the_gap() -> None:
         ("{", "damaged or half-written"),
         ("[]", "damaged or half-written"),
         ('{"format": "something else"}', "is not an experiment's figures"),
-        (json.dumps({"format": "blockswarm-experiment-1", "rows": [{"label": 1}]}), "damaged or half-written"),
+        (json.dumps({"format": "blockswarm-experiment-2", "rows": [{"label": 1}]}), "damaged or half-written"),
     ],
 )
 def test_a_file_that_is_not_whole_is_named(tmp_path: Path, content: str, said: str) -> None:

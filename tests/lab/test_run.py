@@ -41,7 +41,7 @@ def test_an_experiment_runs_and_writes_everything(name: str, cache: Path, folder
     assert all(path.stat().st_size > 100 for path in paths)
     entries = EXPERIMENTS[name].entries
     assert load(paths[0]) == figures
-    assert {row.part for row in figures.rows} == {"valid" if name == "levers" else "test"}
+    assert figures.part == ("valid" if name == "levers" else "test")
     assert len(figures.rows) == len(entries(_setting_of(figures.settings), 0))
     json.dumps(summary_json(figures))
 
@@ -86,6 +86,13 @@ def test_resuming_makes_nothing_twice_and_gives_the_same_figures(cache: Path, fo
     again = run(replace(SMOKE, output=cache, data=str(folder), resume=True))
     assert again == before
     assert {path.name: path.stat().st_mtime_ns for path in (cache / ".cache").iterdir()} == written
+
+
+def test_a_further_seed_joins_those_that_are_there(folder: Path, tmp_path: Path) -> None:
+    first = run(replace(SMOKE, name="leakage", output=tmp_path, data=str(folder), seeds=(1,)))
+    both = run(replace(SMOKE, name="leakage", output=tmp_path, data=str(folder), seeds=(0,), resume=True))
+    assert both.settings["seeds"] == [0, 1]
+    assert [row for row in both.rows if row.seed == 1] == first.rows
 
 
 def test_a_damaged_training_is_made_again_to_the_same_figures(cache: Path, folder: Path) -> None:

@@ -22,7 +22,8 @@ Weights = Callable[[ModelConfig, int], tuple[Float32, Float32]]
 @pytest.fixture(params=["transformer", "mlp"])
 def config(request: pytest.FixtureRequest) -> ModelConfig:
     """A small model of each kind."""
-    return ModelConfig(kind=request.param, dim=32, blocks=3, layers=2, heads=2, context=24, mlp_window=6)
+    shape = {"dim": 32, "blocks": 3, "layers": 2, "heads": 2, "context": 24, "mlp_window": 6}
+    return ModelConfig(kind=request.param, **shape, ngram_tables=2, ngram_rows=50, ngram_width=4)
 
 
 @pytest.fixture

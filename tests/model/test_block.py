@@ -76,13 +76,17 @@ def test_the_noise_level_is_told_to_the_block(config: ModelConfig, weights: Weig
     assert F.cosine_similarity(low, high, dim=-1).min() < 0.999
 
 
-@pytest.mark.parametrize("previous_bytes", [0, 1, 3])
-def test_only_bytes_within_reach_and_attention_matter(previous_bytes: int) -> None:
-    config = ModelConfig(
-        kind="mlp", dim=16, blocks=1, layers=1, heads=1, context=20, mlp_window=4, previous_bytes=previous_bytes
-    )
-    theta = block_layout(config).genesis(0, 0) + np.float32(0.1)
-    block = Block(config, 1.0, join(config, theta, embedding_layout(config).genesis(0, EMBEDDING), CPU))
+@pytest.mark.parametrize(
+    "tables",
+    [
+        pytest.param({"mlp_window": 4, "previous_bytes": 0}, id="window"),
+        pytest.param({"mlp_window": 2, "previous_bytes": 3}, id="previous bytes"),
+        pytest.param({"mlp_window": 2, "previous_bytes": 1, "ngram_tables": 3}, id="n-grams"),
+    ],
+)
+def test_only_bytes_within_reach_and_attention_matter(tables: dict[str, int], weights: Weights) -> None:
+    config = ModelConfig(kind="mlp", dim=16, blocks=1, layers=1, heads=1, context=20, **tables)
+    block = Block(config, 1.0, join(config, *weights(config, 0), CPU))
     x = torch.arange(20)[None]
     changed = x.clone()
     changed[0, 10] += 100

@@ -1,0 +1,43 @@
+"""Which rows of the hashed n-gram tables stand for the bytes before a position.
+
+A table has far fewer rows than there are n-grams; those that share a row are told apart by the other tables and by the
+layers. Integers below 2³¹ times odd numbers below 2³¹, cut to 31 bits: the same on every machine, without overflow.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_BITS = (1 << 31) - 1
+_STEP = 1_000_003
+"""Multiplies the hash before the next byte comes in."""
+_MIX = 1_640_531_527
+"""Spreads the last byte's bits over all 31 (2³² divided by the golden ratio, less than 2³¹)."""
+
+
+def ngram_rows(window: Tensor, tables: int, rows: int) -> Tensor:
+    """Rows of all tables for each position.
+
+    Parameters
+    ----------
+    window : Tensor, int64 ``[…, w]``
+        The last bytes up to each position, the newest last, ``w > tables``; 256 = before the start.
+    tables : int
+        How many.
+    rows : int
+        In each of them.
+
+    Returns
+    -------
+    Tensor, int64 ``[…, tables]``
+        Table ``i`` is rows ``i · rows`` to ``(i + 1) · rows`` of the stack and hashes the last ``i + 2`` bytes.
+    """
+    newest = window.shape[-1] - 1
+    key = window[..., newest] + 1
+    found = []
+    for table in range(tables):
+        key = (key * _STEP + window[..., newest - table - 1] + 1) & _BITS
+        mixed = ((key ^ (key >> 15)) * _MIX) & _BITS
+        found.append((mixed ^ (mixed >> 13)) % rows + table * rows)
+    return torch.stack(found, dim=-1)
