@@ -38,7 +38,7 @@ def plain_loop(
 ) -> Callable[[], None]:
     """A step of the plain loop."""
     theta, table = block_layout(config).genesis(0, 0), embedding_layout(config).genesis(0, EMBEDDING)
-    block = Block(config, recipe.sigma_data, join(config, theta, table, device))
+    block = Block(config, recipe.sigma_data, join(config, theta, table, device), number=0)
     block.weights = {name: torch.nn.Parameter(weight.clone()) for name, weight in block.weights.items()}
     optimiser = torch.optim.AdamW(block.weights.values(), lr=recipe.peak_rate(config.dim), betas=recipe.betas)
     random = np.random.default_rng(0)

@@ -67,7 +67,7 @@ class Stack:
         for plan, trained in models:
             for number, (theta, table) in enumerate(zip(trained.thetas, trained.embeddings, strict=True)):
                 flat = join(plan.model, theta, table, self.device)
-                self.blocks.append(Block(plan.model, plan.recipe.sigma_data, flat))
+                self.blocks.append(Block(plan.model, plan.recipe.sigma_data, flat, number=number))
                 self.levels.append(readout_sigma(plan.recipe, plan.model.blocks, number))
 
     def mix_in(self, counts: NgramModel, text: Bytes) -> None:

@@ -33,16 +33,23 @@ class RelayBlock(Block):
 
     Parameters
     ----------
-    config, sigma_data, flat, train
+    config, sigma_data, flat, number, train
         As ``Block`` takes them.
     relay_in : Tensor
         float32 ``[dim, dim]``, the projection of what comes in.
     """
 
     def __init__(
-        self, config: ModelConfig, sigma_data: float, flat: Tensor, relay_in: Tensor, *, train: bool = False
+        self,
+        config: ModelConfig,
+        sigma_data: float,
+        flat: Tensor,
+        relay_in: Tensor,
+        *,
+        number: int,
+        train: bool = False,
     ) -> None:
-        super().__init__(config, sigma_data, flat, train=train)
+        super().__init__(config, sigma_data, flat, number=number, train=train)
         self.relay_in = relay_in.requires_grad_(train)
         self.incoming: Tensor | None = None
         """Hidden state of the block before, ``[n, t, dim]``; None for the first block."""
@@ -75,6 +82,7 @@ class RelayStack(Stack):
                 plan.recipe.sigma_data,
                 block.flat,
                 torch.from_numpy(theta[size:].reshape(shape).copy()).to(self.device),
+                number=block.number,
             )
             for block, theta in zip(self.blocks, trained.thetas, strict=True)
         ]
@@ -104,7 +112,8 @@ class _Worker:
         table = embedding_layout(model).genesis(plan.seed, EMBEDDING)
         relay_in = torch.zeros((model.dim, model.dim), device=device)
         self.plan, self.number, self.device = plan, number, device
-        self.block = RelayBlock(model, recipe.sigma_data, join(model, theta, table, device), relay_in, train=True)
+        flat = join(model, theta, table, device)
+        self.block = RelayBlock(model, recipe.sigma_data, flat, relay_in, number=number, train=True)
         assert self.block.grad is not None
         relay_in.grad = torch.zeros_like(relay_in)
         self._gradients = [self.block.grad, relay_in.grad.view(-1)]

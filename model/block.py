@@ -48,7 +48,9 @@ class Block:
     updates, averages or clips the whole, and no weight is ever copied to be read or sent.
     """
 
-    def __init__(self, config: ModelConfig, sigma_data: float, flat: Tensor, *, train: bool = False) -> None:
+    def __init__(
+        self, config: ModelConfig, sigma_data: float, flat: Tensor, *, number: int, train: bool = False
+    ) -> None:
         """Lay the weights over ``flat``.
 
         Parameters
@@ -59,6 +61,8 @@ class Block:
             σ_data of the preconditioning.
         flat : Tensor, float32 ``[block_layout.size + embedding_layout.size]``
             θ, then the embedding table. Not copied.
+        number : int
+            Which block of the model this is: each hashes n-grams in a way of its own.
         train : bool
             Whether to keep gradients.
         """
@@ -66,6 +70,7 @@ class Block:
         if flat.dtype != torch.float32 or flat.shape != (theta.size + table.size,):
             raise ModelError(f"block buffer is {flat.dtype}{list(flat.shape)}, not float32[{theta.size + table.size}]")
         self.config = config
+        self.number = number
         self.sigma_data = sigma_data
         self.flat = flat
         self.grad = torch.zeros_like(flat) if train else None
@@ -174,7 +179,9 @@ class Block:
         h = F.embedding_bag(rows.reshape(n * t, recent), self.weights["bytes"], mode="sum").view(n, t, -1)
         if tables := self.config.ngram_tables:
             last = line[:, reach - tables :].unfold(1, tables + 1, 1)
-            seen = F.embedding(ngram_rows(last, tables, self.config.ngram_rows), self.weights["ngrams"])
+            seen = F.embedding(
+                ngram_rows(last, tables, self.config.ngram_rows, salt=self.number), self.weights["ngrams"]
+            )
             h = h + F.linear(seen.view(n, t, -1), self.weights["ngrams_in"])
         if self.config.kind == "mlp":
             width = self.config.mlp_window

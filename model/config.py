@@ -233,9 +233,9 @@ class Recipe(_Checked):
 
 
 SIZES: dict[str, ModelConfig] = {
-    "tiny": ModelConfig(dim=96, blocks=3, layers=2, heads=3, context=128, ngram_tables=3),
-    "small": ModelConfig(dim=256, blocks=3, layers=4, heads=8, context=256, ngram_tables=3),
-    "base": ModelConfig(dim=512, blocks=3, layers=4, heads=8, context=256, ngram_tables=3),
+    "tiny": ModelConfig(dim=96, blocks=3, layers=2, heads=3, context=128, ngram_tables=5),
+    "small": ModelConfig(dim=256, blocks=3, layers=4, heads=8, context=256, ngram_tables=5),
+    "base": ModelConfig(dim=512, blocks=3, layers=4, heads=8, context=256, ngram_tables=5),
 }
 """Named sizes; ``base`` has the width, depth and block count of the BlockTrain paper's main run."""
 

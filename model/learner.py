@@ -87,7 +87,7 @@ class BlockLearner:
         self._readout_sigma = readout_sigma(recipe, config.blocks, block)
         flat = join(config, theta, embedding, self.device)
         self._theta_size = theta.size
-        self._block = Block(config, recipe.sigma_data, flat, train=True)
+        self._block = Block(config, recipe.sigma_data, flat, number=block, train=True)
         assert self._block.grad is not None
         self._gradient = self._block.grad  # one vector, of which the gradient of every weight is a view
         self._batches = batches

@@ -12,11 +12,13 @@ from torch import Tensor
 _BITS = (1 << 31) - 1
 _STEP = 1_000_003
 """Multiplies the hash before the next byte comes in."""
+_SALT = 7919
+"""Times the salt, is where the hash begins."""
 _MIX = 1_640_531_527
 """Spreads the last byte's bits over all 31 (2³² divided by the golden ratio, less than 2³¹)."""
 
 
-def ngram_rows(window: Tensor, tables: int, rows: int) -> Tensor:
+def ngram_rows(window: Tensor, tables: int, rows: int, *, salt: int) -> Tensor:
     """Rows of all tables for each position.
 
     Parameters
@@ -27,6 +29,9 @@ def ngram_rows(window: Tensor, tables: int, rows: int) -> Tensor:
         How many.
     rows : int
         In each of them.
+    salt : int
+        The block's number: n-grams that share a row in one block have rows apart in another, and the average of both
+        can tell them apart.
 
     Returns
     -------
@@ -34,7 +39,7 @@ def ngram_rows(window: Tensor, tables: int, rows: int) -> Tensor:
         Table ``i`` is rows ``i · rows`` to ``(i + 1) · rows`` of the stack and hashes the last ``i + 2`` bytes.
     """
     newest = window.shape[-1] - 1
-    key = window[..., newest] + 1
+    key = window[..., newest] + 1 + _SALT * salt
     found = []
     for table in range(tables):
         key = (key * _STEP + window[..., newest - table - 1] + 1) & _BITS

@@ -78,7 +78,7 @@ class BlockReader:
         self._device = pick_device(device)
         self._sigma = readout_sigma(recipe, config.blocks, block)
         self._levels = sweep_sigmas(recipe, config.blocks)
-        self._block = Block(config, recipe.sigma_data, join(config, theta, embedding, self._device))
+        self._block = Block(config, recipe.sigma_data, join(config, theta, embedding, self._device), number=block)
 
     def log_probs(self, x: NDArray[np.uint8]) -> Float32:
         """The block's own predictions: z = 0 at ``readout_sigma``.

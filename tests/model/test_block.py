@@ -19,7 +19,7 @@ Weights = Callable[[ModelConfig, int], tuple[np.ndarray, np.ndarray]]
 
 def genesis(config: ModelConfig, *, train: bool = False) -> Block:
     theta, table = block_layout(config).genesis(0, 0), embedding_layout(config).genesis(0, EMBEDDING)
-    return Block(config, 1.0, join(config, theta, table, CPU), train=train)
+    return Block(config, 1.0, join(config, theta, table, CPU), number=0, train=train)
 
 
 def test_weights_and_gradients_are_views_of_two_flat_vectors(config: ModelConfig) -> None:
@@ -49,7 +49,7 @@ def test_an_untrained_block_predicts_uniformly_but_can_learn(config: ModelConfig
 
 
 def test_a_noisy_target_reaches_its_own_row_and_later_ones_only(config: ModelConfig, weights: Weights) -> None:
-    block = Block(config, 1.0, join(config, *weights(config, 0), CPU))
+    block = Block(config, 1.0, join(config, *weights(config, 0), CPU), number=0)
     x = torch.randint(0, 256, (1, 12))
     z = torch.randn(1, 12, config.dim)
     changed = z.clone()
@@ -69,7 +69,7 @@ def test_every_table_row_has_length_one_where_it_is_used(config: ModelConfig) ->
 
 
 def test_the_noise_level_is_told_to_the_block(config: ModelConfig, weights: Weights) -> None:
-    block = Block(config, 1.0, join(config, *weights(config, 0), CPU))
+    block = Block(config, 1.0, join(config, *weights(config, 0), CPU), number=0)
     x = torch.randint(0, 256, (1, 12)).expand(2, 12)
     low, high = block.denoise(x, None, torch.tensor([1.0, 10.0]))
     # c_out alone would make the rows proportional.
@@ -86,7 +86,7 @@ def test_the_noise_level_is_told_to_the_block(config: ModelConfig, weights: Weig
 )
 def test_only_bytes_within_reach_and_attention_matter(tables: dict[str, int], weights: Weights) -> None:
     config = ModelConfig(kind="mlp", dim=16, blocks=1, layers=1, heads=1, context=20, **tables)
-    block = Block(config, 1.0, join(config, *weights(config, 0), CPU))
+    block = Block(config, 1.0, join(config, *weights(config, 0), CPU), number=0)
     x = torch.arange(20)[None]
     changed = x.clone()
     changed[0, 10] += 100
@@ -96,6 +96,6 @@ def test_only_bytes_within_reach_and_attention_matter(tables: dict[str, int], we
 
 def test_a_wrong_buffer_and_a_long_window_are_refused(config: ModelConfig) -> None:
     with pytest.raises(ModelError, match="block buffer"):
-        Block(config, 1.0, torch.zeros(10))
+        Block(config, 1.0, torch.zeros(10), number=0)
     with pytest.raises(ModelError, match="longer than the model's context 24"):
         genesis(config).denoise(torch.zeros(1, 25, dtype=torch.uint8), None, torch.ones(1))

@@ -49,7 +49,7 @@ def test_genesis_is_the_same_on_every_machine() -> None:
     tiny = SIZES["tiny"]
     assert (
         state_digest(block_layout(tiny).genesis(0, 0)).hex()
-        == "cfc4f4dd3fcb0e9a12b09ffa8ca7ae2a4924602ae0ca9bc6d22289db412450a8"
+        == "647560600a4fcd7aabb881aa194da0dc364dc0af14cbdd7467368128b2dec4cc"
     )
     assert (
         state_digest(embedding_layout(tiny).genesis(0, EMBEDDING)).hex()

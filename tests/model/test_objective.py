@@ -20,7 +20,7 @@ Weights = Callable[[ModelConfig, int], tuple[np.ndarray, np.ndarray]]
 
 @pytest.fixture
 def block(config: ModelConfig, weights: Weights) -> Block:
-    return Block(config, 0.5, join(config, *weights(config, 0), CPU))
+    return Block(config, 0.5, join(config, *weights(config, 0), CPU), number=0)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_at_low_noise_the_evidence_alone_predicts_the_target(config: ModelConfig
     from blockswarm.model.layout import EMBEDDING, block_layout, embedding_layout
 
     theta, table = block_layout(config).genesis(0, 0), embedding_layout(config).genesis(0, EMBEDDING)
-    block = Block(config, 0.5, join(config, theta, table, CPU))
+    block = Block(config, 0.5, join(config, theta, table, CPU), number=0)
     x, y = torch.randint(0, 256, (2, 4, 20))
     sigma = torch.full((4,), 0.05)
     loss = block_loss(block, x, y, sigma, torch.randn(4, 20, config.dim))
