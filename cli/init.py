@@ -25,7 +25,7 @@ def manifest_options(function: Function) -> Function:
     """What a new manifest can be given; `bootstrap --init` takes the same."""
     for option in (
         click.option(
-            "--compression", metavar="NAME", help="Encoding of updates: none, fp16, int8 or int4. [default: fp16]"
+            "--compression", metavar="NAME", help="Encoding of updates: none, fp16, int8 or int4. [default: int4]"
         ),
         click.option("--outer", metavar="NAME", help="Outer optimizer: none or nesterov. [default: none]"),
         click.option(

@@ -179,10 +179,9 @@ class Block:
         h = F.embedding_bag(rows.reshape(n * t, recent), self.weights["bytes"], mode="sum").view(n, t, -1)
         if tables := self.config.ngram_tables:
             last = line[:, reach - tables :].unfold(1, tables + 1, 1)
-            seen = F.embedding(
-                ngram_rows(last, tables, self.config.ngram_rows, salt=self.number), self.weights["ngrams"]
-            )
-            h = h + F.linear(seen.view(n, t, -1), self.weights["ngrams_in"])
+            rows = ngram_rows(last, tables, self.config.ngram_rows, salt=self.number)
+            seen = F.embedding(rows, self.weights["ngrams"]).view(n, t, -1)
+            h = h + F.linear(seen, self.weights["ngrams_in"])
         if self.config.kind == "mlp":
             width = self.config.mlp_window
             window = line[:, reach - width + 1 :].unfold(1, width, 1)

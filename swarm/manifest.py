@@ -267,7 +267,7 @@ def create_manifest(
     late: str = "carry",
     carry_discount: float = 0.5,
     group_size: int = 16,
-    compression: str = "fp16",
+    compression: str = "int4",
     max_weight_ratio: float = 4.0,
     max_norm_ratio: float = 10.0,
     outer: str = "none",
