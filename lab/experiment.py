@@ -95,6 +95,16 @@ def deep(recipe: Recipe) -> Recipe:
     return replace(recipe, muon_rate=DEEP_MUON_RATE)
 
 
+SMALL_INPUTS_RATE = 5e-3
+"""AdamW's best rate where there are no n-gram tables, of 2e-3, 3e-3, 5e-3 and 8e-3 at the prototype's setting."""
+
+
+def without_tables(setting: Setting) -> Setting:
+    """The same frame without n-gram tables: what the prototype and the paper's tables are compared with."""
+    model = replace(setting.model, ngram_tables=0)
+    return replace(setting, model=model, recipe=replace(setting.recipe, learning_rate=SMALL_INPUTS_RATE))
+
+
 def control(setting: Setting, seed: int) -> tuple[Plan, ...]:
     """As many independently seeded plain models of one block's depth as there are blocks."""
     model = setting.model

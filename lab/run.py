@@ -19,7 +19,8 @@ from blockswarm.lab.wants import CACHE, Source, Step, Want
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig
 from blockswarm.naming import option
 
-LAB_SIZES = {**SIZES, "smoke": ModelConfig(dim=24, blocks=3, layers=1, heads=2, context=32)}
+SMOKE = ModelConfig(dim=24, blocks=3, layers=1, heads=2, context=32, ngram_tables=2, ngram_rows=64, ngram_width=4)
+LAB_SIZES = {**SIZES, "smoke": SMOKE}
 """Sizes by name; ``smoke`` goes through everything in seconds and says nothing about learning."""
 
 

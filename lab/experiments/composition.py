@@ -6,13 +6,13 @@ import statistics
 from dataclasses import replace
 from typing import Any
 
-from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, control
+from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, control, deep, without_tables
 from blockswarm.lab.measuring import parse, subsets
 from blockswarm.lab.plan import Plan, blocks_plan, plain_plan
 from blockswarm.lab.results import Figures, summed
 
-SLOWER_RATE = 3e-3
-"""A second rate of AdamW for end-to-end training of full depth: with smaller byte tables it was the better one."""
+ADAMW_RATES = (5e-3, 2e-2)
+"""Rates of AdamW: the best one for layers, and the best one for n-gram tables."""
 
 SHARPNESS = (1.02, 1.05, 1.1)
 """Factors on the mean log-probability that are tried."""
@@ -41,26 +41,33 @@ def readouts(setting: Setting, seed: int) -> list[Entry]:
     for readout in ("parallel", "sweep", "sweep-corrected"):
         label = f"{readout.replace('-', '_')}_paper_recipe"
         rows.append(Entry(label=label, plans=paper, readout=readout, group="paper recipe"))
-    rows += _with_adamw(setting, seed)
+    rows += _simpler(setting, seed)
     for factor in SHARPNESS:
         label = f"control_sharpened_{factor:g}"
         rows.append(Entry(label=label, plans=control(setting, seed), readout=f"parallel@{factor:g}", group="baselines"))
     return [*rows, *baselines(setting, seed)]
 
 
-def _with_adamw(setting: Setting, seed: int) -> list[Entry]:
-    """The same comparison with the prototype's optimiser for all: AdamW; end-to-end also at a lower rate."""
-    recipe = replace(setting.recipe, optimizer="adamw")
-    model, steps = setting.model, setting.steps
-    depth = model.blocks * model.layers
-    slower = replace(recipe, learning_rate=SLOWER_RATE)
-    ways: dict[str, tuple[Plan, ...]] = {
-        "parallel_adamw": (blocks_plan(model, recipe, steps, seed),),
-        "end_to_end_full_adamw": (plain_plan(model, depth, recipe, steps, seed),),
-        "end_to_end_full_adamw_slower": (plain_plan(model, depth, slower, steps, seed),),
-        "control_ensemble_adamw": control(replace(setting, recipe=recipe), seed),
-    }
-    return [Entry(label=label, plans=plans, readout="parallel", group="AdamW") for label, plans in ways.items()]
+def _simpler(setting: Setting, seed: int) -> list[Entry]:
+    """The same comparison as the prototype had it, without n-gram tables; and with its optimizer for all, AdamW."""
+    groups = {"without n-gram tables": without_tables(setting)}
+    for rate in ADAMW_RATES:
+        recipe = replace(setting.recipe, optimizer="adamw", learning_rate=rate)
+        groups[f"AdamW {rate:g}"] = replace(setting, recipe=recipe)
+    rows = []
+    for group, frame in groups.items():
+        model, steps = frame.model, frame.steps
+        ways: dict[str, tuple[Plan, ...]] = {
+            "parallel": (blocks_plan(model, frame.recipe, steps, seed),),
+            "end_to_end_full": (plain_plan(model, model.blocks * model.layers, deep(frame.recipe), steps, seed),),
+            "control_ensemble": control(frame, seed),
+        }
+        suffix = group.replace(" ", "_")
+        rows += [
+            Entry(label=f"{label}_{suffix}", plans=plans, readout="parallel", group=group)
+            for label, plans in ways.items()
+        ]
+    return rows
 
 
 def derived(figures: Figures) -> dict[str, Any]:

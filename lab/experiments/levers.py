@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines
+from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, without_tables
 from blockswarm.lab.plan import Plan, blocks_plan, plain_plan
+from blockswarm.model.config import ModelConfig, Recipe
 
 READOUTS = ("parallel", "sweep", "true:0")
 
 
 def levers(setting: Setting, seed: int) -> list[Entry]:
-    """Each lever from the same start: the paper's recipe with z = 0 in half of the sequences."""
+    """Each lever from the same start: the paper's recipe with z = 0 in half of the sequences, no n-gram tables."""
+    bare = without_tables(setting)
     start = replace(setting.paper, z_zero_share=0.5)
-    model, steps = setting.model, setting.steps
+    model, steps = bare.model, setting.steps
     recipes: dict[str, dict[str, Any]] = {
         "start: paper, z = 0 in half": {},
         "z = 0 in none": {"z_zero_share": 0.0},
@@ -32,9 +34,16 @@ def levers(setting: Setting, seed: int) -> list[Entry]:
         "Muon .02": {"optimizer": "muon", "muon_rate": 0.02},
         "Muon .04": {"optimizer": "muon", "muon_rate": 0.04},
         "Muon .06": {"optimizer": "muon", "muon_rate": 0.06},
-        "Muon .04, z = 0 in 3/4 (default)": {"optimizer": "muon", "muon_rate": 0.04, "z_zero_share": 0.75},
+        "Muon .04, z = 0 in 3/4": {"optimizer": "muon", "muon_rate": 0.04, "z_zero_share": 0.75},
         "Muon .04, z = 0 in 7/8": {"optimizer": "muon", "muon_rate": 0.04, "z_zero_share": 0.875},
         "rate ends at 0": {"final_lr_share": 0.0},
+    }
+    tables: dict[str, tuple[ModelConfig, Recipe]] = {
+        f"n-gram tables {count}, rate {rate:g}": (
+            replace(setting.model, ngram_tables=count),
+            replace(start, learning_rate=rate),
+        )
+        for count, rate in ((3, 5e-3), (5, 5e-3), (5, 2e-2), (5, 4e-2))
     }
     plans: dict[str, Plan] = {
         name: blocks_plan(model, replace(start, **changes), steps, seed) for name, changes in recipes.items()
@@ -46,6 +55,7 @@ def levers(setting: Setting, seed: int) -> list[Entry]:
         "same batches for all blocks": blocks_plan(model, start, steps, seed, same_batches=True),
         "previous bytes 1": blocks_plan(replace(model, previous_bytes=1), start, steps, seed),
         "previous bytes 5": blocks_plan(replace(model, previous_bytes=5), start, steps, seed),
+        **{name: blocks_plan(shape, recipe, steps, seed) for name, (shape, recipe) in tables.items()},
     }
     rows = [
         Entry(label=f"{name}: {readout}", plans=(plan,), readout=readout, group=f"blocks, {readout}")
@@ -67,6 +77,7 @@ def levers(setting: Setting, seed: int) -> list[Entry]:
         "rate ends at 0": plain_plan(model, full, replace(start, final_lr_share=0.0), steps, seed),
         "EMA .98": plain_plan(model, full, start, steps, seed, ema=0.98),
         "previous bytes 5": plain_plan(replace(model, previous_bytes=5), full, start, steps, seed),
+        **{name: plain_plan(shape, full, recipe, steps, seed) for name, (shape, recipe) in tables.items()},
     }
     rows += [
         Entry(label=f"end-to-end, {name}", plans=(plan,), readout="parallel", group="end-to-end of full depth")

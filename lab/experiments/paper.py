@@ -1,11 +1,14 @@
-"""The BlockTrain paper's learning tables at our scale: T1 (noise range), T2 (progression), T3 (depth), the long run."""
+"""The BlockTrain paper's learning tables at our scale: T1 (noise range), T2 (progression), T3 (depth), the long run.
+
+The first three have no n-gram tables, as the paper has none.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, deep
+from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, deep, without_tables
 from blockswarm.lab.memory import measure_memory
 from blockswarm.lab.plan import Averaging, blocks_plan, plain_plan
 
@@ -22,6 +25,7 @@ CUTS = ((12, 1), (6, 2), (4, 3), (3, 4))
 
 def sigma_range(setting: Setting, seed: int) -> list[Entry]:
     """T1: MLP blocks over six noise ranges."""
+    setting = without_tables(setting)
     heads = setting.model.heads
     dim = int(setting.model.dim * MLP_SHARE) // (2 * heads) * (2 * heads)
     model = replace(setting.model, kind="mlp", dim=dim)
@@ -39,6 +43,7 @@ def sigma_range(setting: Setting, seed: int) -> list[Entry]:
 
 def progression(setting: Setting, seed: int) -> list[Entry]:
     """T2: from a direct denoiser to transformer blocks trained long."""
+    setting = without_tables(setting)
     model, paper, steps = setting.model, setting.paper, setting.steps
     mlp = replace(model, kind="mlp")
     four = replace(model, blocks=4, layers=3)
@@ -64,6 +69,7 @@ def progression(setting: Setting, seed: int) -> list[Entry]:
 
 def depth(setting: Setting, seed: int) -> list[Entry]:
     """T3: twelve layers, cut more or less finely."""
+    setting = without_tables(setting)
     rows = []
     for name, recipe in (("paper", setting.paper), ("default", setting.recipe)):
         for blocks, layers in CUTS:
@@ -81,6 +87,7 @@ def depth(setting: Setting, seed: int) -> list[Entry]:
 
 def memory(setting: Setting) -> list[dict[str, Any]]:
     """What one worker of each cut takes, and the whole stack trained end to end."""
+    setting = without_tables(setting)
     shapes = {f"B {blocks} × L {layers}": (blocks, layers) for blocks, layers in CUTS}
     shapes["end-to-end"] = (1, DEPTH)
     last = list(shapes)[-2:]
