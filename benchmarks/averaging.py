@@ -70,6 +70,8 @@ class Outcome:
     seconds: float
     cpu: float
     sent: int
+    phases_ms: dict[str, float]
+    """Ours only, of the first peer."""
 
 
 class Group:
@@ -108,7 +110,8 @@ class Group:
         if not worst < MOST_ERROR:
             raise BenchmarkError(f"{self.kind}: the average is off by {worst:.2g} of the mean")
         seconds = max(answer["ended"] for answer in answers) - min(answer["began"] for answer in answers)
-        return Outcome(seconds, cpu, sum(answer.get("sent", 0) for answer in answers))
+        sent = sum(answer.get("sent", 0) for answer in answers)
+        return Outcome(seconds, cpu, sent, answers[0].get("phases_ms", {}))
 
     def close(self) -> None:
         """End all peers, and whatever they started."""
@@ -204,6 +207,7 @@ def measure(peers: int, values: int, repeats: int, part_bytes: Sequence[int]) ->
         "wire_ratio": round(statistics.median(run.sent for run in runs["ours"]) / ideal, 4),
         "cpu_ratio": round(cpu["ours"] / cpu[best], 2),
         "cpu_s": {name: round(value, 2) for name, value in cpu.items()},
+        "phases_ms": runs["ours"][-1].phases_ms,
         "runs_s": {name: [round(run.seconds, 3) for run in found] for name, found in runs.items()},
     }
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import uvloop
 
 CHECKED = 1000
 """Values at the beginning of the tensor that are compared with the true mean."""
@@ -70,8 +71,10 @@ class Ours:
         from blockswarm.clock import SystemClock
         from blockswarm.dht.host import Host
         from blockswarm.peer.desk import Desk
+        from blockswarm.model.learner import keep_freed_memory
         from blockswarm.peer.states import State
 
+        keep_freed_memory()  # as every volunteer's learner does
         self.host = await Host.start(
             self.identity, listen=[LOOPBACK], run_digest=self.manifest.digest, clock=SystemClock(), relay="off"
         )
@@ -269,4 +272,5 @@ async def serve(kind: Kind) -> None:
 
 if __name__ == "__main__":
     KINDS = {"ours": Ours, "floor": Floor, "hivemind": Hivemind}
-    asyncio.run(serve(KINDS[sys.argv[1]](json.loads(sys.argv[2]))))
+    run = asyncio.run if sys.argv[1] == "hivemind" else uvloop.run  # as each runs in life
+    run(serve(KINDS[sys.argv[1]](json.loads(sys.argv[2]))))
