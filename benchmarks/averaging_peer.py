@@ -70,8 +70,8 @@ class Ours:
     async def start(self) -> dict[str, Any]:
         from blockswarm.clock import SystemClock
         from blockswarm.dht.host import Host
-        from blockswarm.peer.desk import Desk
         from blockswarm.model.learner import keep_freed_memory
+        from blockswarm.peer.desk import Desk
         from blockswarm.peer.states import State
 
         keep_freed_memory()  # as every volunteer's learner does
