@@ -78,6 +78,7 @@ def connected(
 def asked_model(
     checkpoint: Path | None,
     device: str | None,
+    threads: int | None,
     peers_file: Path | None,
     peer: tuple[str, ...],
     run_id: str | None,
@@ -87,6 +88,8 @@ def asked_model(
     if checkpoint is None:
         if device is not None:
             raise click.UsageError("--device is where a model of one's own is computed: give --checkpoint too")
+        if threads is not None:
+            raise click.UsageError("--threads are those that compute a model of one's own: give --checkpoint too")
         with connected(peers_file, peer, run_id, budget) as swarm:
             yield swarm
         return
@@ -94,7 +97,7 @@ def asked_model(
         raise click.UsageError("--checkpoint needs no swarm: leave out --peers-file, --peer and --run")
     from blockswarm.swarm import LocalModel
 
-    with LocalModel.open(checkpoint, device=device or "auto") as model:
+    with LocalModel.open(checkpoint, device=device or "auto", threads=threads or 1) as model:
         yield model
 
 

@@ -86,7 +86,7 @@ def _evaluate(summary: ModelSummary, sample: Sample, *, quiet: bool) -> dict[str
     from blockswarm.swarm import LocalModel
     from blockswarm.swarm.model_writer import write_card
 
-    measured, failed = measuring.measure(LocalModel.open(summary.folder), sample, "both")
+    measured, failed = measuring.measure(LocalModel.open(summary.folder, threads=1), sample, "both")
     write_card(summary, measured)
     context = summary.manifest.model.context
     if not quiet:

@@ -13,7 +13,7 @@ from blockswarm.cli.asking import Budget, asked_model
 from blockswarm.cli.options import choosing_model, json_output
 from blockswarm.cli.output import for_terminal, print_json
 
-WHERE = ("checkpoint", "device", "peers_file", "peer", "run_id")
+WHERE = ("checkpoint", "device", "threads", "peers_file", "peer", "run_id")
 """Parameters that say where the model is; the others say what is wanted of it."""
 
 

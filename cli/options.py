@@ -67,10 +67,16 @@ def choosing_run(function: Function) -> Function:
 
 
 def choosing_model(function: Function) -> Function:
-    """``--checkpoint``: a model folder instead of a swarm, with ``--device``, and else where the swarm is found."""
+    """``--checkpoint``: a model folder instead of a swarm, and how it is computed; else where the swarm is found."""
     for option in (
         choosing_run,
         finding_peers,
+        click.option(
+            "--threads",
+            type=click.IntRange(1),
+            metavar="N",
+            help="With --checkpoint: CPU threads; more than one helps large models on an idle machine. [default: 1]",
+        ),
         click.option("--device", metavar="NAME", help="With --checkpoint: torch device. [default: cuda or cpu]"),
         click.option(
             "--checkpoint",

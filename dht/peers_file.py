@@ -11,6 +11,9 @@ from blockswarm.files import write_atomically
 from blockswarm.naming import option
 
 _MAX_BYTES = 1 << 20
+_SHOWN_LINES = 20
+"""A file that is no peers file at all has a bad line for each of its lines."""
+
 _HEADER = "# Peers to join the swarm through, one multiaddr a line. Any peer that is running will do.\n"
 
 
@@ -35,7 +38,8 @@ def read_peers_file(path: str | Path) -> list[str]:
             problems.append(f"{path}:{number}: {error}")
     if problems:
         count = "1 bad line" if len(problems) == 1 else f"{len(problems)} bad lines"
-        raise PeersFileError(f"{count} in the peers file: {'; '.join(problems)}", problems)
+        told = "; ".join(problems[:_SHOWN_LINES]) + ("; …" if len(problems) > _SHOWN_LINES else "")
+        raise PeersFileError(f"{count} in the peers file: {told}", problems)
     return list(addrs)
 
 

@@ -156,6 +156,11 @@ def load(path: Path) -> Figures:
         rows = [Row(**{"ci95": None, **row}) for row in content["rows"]]
         if not all(math.isfinite(row.nats_per_byte) for row in rows):
             raise ValueError("a figure is not finite")
+        seeds = content["settings"]["seeds"]
+        if not isinstance(seeds, list) or not all(type(seed) is int and seed >= 0 for seed in seeds):
+            raise ValueError(f"seeds are {str(seeds)[:40]}")
+        if not isinstance(content["also"], list) or not all(isinstance(row, dict) for row in content["also"]):
+            raise ValueError("also is no table")
         return Figures(
             experiment=content["experiment"],
             settings=content["settings"],

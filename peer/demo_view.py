@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 COLUMNS = (
-    "volunteer",
+    "who",
     "block",
     "round",
-    "others met",
+    "met",
     "accepted",
-    "committed",
-    "held-out CE",
-    "samples/s",
+    "commits",
+    "CE",
+    "seq/s",
     "up",
     "down",
 )
@@ -34,6 +34,7 @@ LABEL_WIDTH = 14
 def cells(node_name: str, running: bool, state: PanelState) -> tuple[str, ...]:
     """One row of the table, a cell for each of `COLUMNS`."""
     block = "" if state.block is None else str(state.block)
+    node_name = node_name.removeprefix("volunteer-")
     event = state.last_round
     if event is None or not running:
         return (node_name, block, state.phase if running else "ended", *[""] * (len(COLUMNS) - 3))
@@ -131,16 +132,25 @@ class TableDisplay:
         self._live.stop()
 
     def _shown(self) -> Group:
+        from rich.box import SIMPLE_HEAD
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(*COLUMNS, title="blockswarm demo", title_justify="left")
+        # Narrow enough for 80 columns.
+        table = Table(
+            *COLUMNS,
+            title="blockswarm demo",
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+        )
         for name, running in list(self._running.items()):
             table.add_row(*cells(name, running, self._follower.states[name]))
         done, total = self._progress
-        if not total:
+        if done >= total:
             return Group(table)
         words = Text(f"training: {done:.0f} of {total:.0f} s, {total - done:.0f} s left")
         return Group(table, ProgressBar(total=total, completed=done, width=40), words)

@@ -84,6 +84,7 @@ async def meet(exchange: Exchange) -> MemberList:
                 asked_last = True
                 await _ask_last(exchange)
                 continue
+            exchange.require_before(times.meet_end, "the list")
             await _propose(exchange)
             break
         news = _Watch(exchange)
@@ -106,7 +107,8 @@ async def _ask_last(exchange: Exchange) -> None:
     """Ask those that answered, and take no part with us, whether they have committed a newer state meanwhile."""
     span = exchange.times.meet_end - exchange.times.train_end
     until = min(exchange.times.meet_end, exchange.clock.now() + LAST_LOOK_SHARE * span)
-    await asyncio.gather(*(_ask(exchange, peer_id, until=until) for peer_id in exchange.answered))
+    asked = [exchange.send(_ask(exchange, peer_id, until=until)) for peer_id in exchange.answered]
+    await asyncio.wait(asked, timeout=exchange.left(until))  # checking what they claim takes time, too
 
 
 class _Watch:

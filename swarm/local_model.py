@@ -53,8 +53,18 @@ class LocalModel:
         self._genesis: WholeModel | None = None
 
     @classmethod
-    def open(cls, folder: str | Path, *, device: str = "auto") -> Self:
+    def open(cls, folder: str | Path, *, device: str = "auto", threads: int | None = None) -> Self:
         """Read a model folder, as ``blockswarm export`` writes it.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The folder.
+        device : str
+            Torch device; ``auto`` takes a CUDA device if there is one, else the CPU.
+        threads : int, optional
+            CPU threads for torch, in the whole process; by default those it has. Where other programs are at work, one
+            is several times faster than as many as there are cores.
 
         Raises
         ------
@@ -65,6 +75,10 @@ class LocalModel:
         ModelError
             When there is no such device.
         """
+        if threads is not None:
+            import torch
+
+            torch.set_num_threads(threads)
         return cls(read_model_folder(folder), device=device)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blockswarm.model.layout import EMBEDDING
+from blockswarm.model.layout import EMBEDDING, mlp_byte_width
 from blockswarm.swarm.manifest import Manifest
 
 PROCESS_BYTES = 430 * 10**6
@@ -47,8 +47,8 @@ def memory_estimate(manifest: Manifest) -> MemoryEstimate:
     """Estimate what one volunteer needs, every block being the same size.
 
     Parameters, gradients and AdamW's two moments are exact (float32 each). Activations count what back-propagation
-    keeps per layer (inputs of the norms and projections, attention, the 4x hidden layer) and the 256-way logits;
-    attention matrices are not kept by the fused kernel.
+    keeps per layer (inputs of the norms and projections, attention, the 4x hidden layer), the 256-way logits, and what
+    the tables of n-grams and of the MLP's window give, with its gradient; the fused kernel keeps no attention matrices.
 
     Returns
     -------
@@ -56,7 +56,10 @@ def memory_estimate(manifest: Manifest) -> MemoryEstimate:
     """
     model, batch = manifest.model, manifest.recipe.batch
     flat = 4 * (manifest.parameters(0) + manifest.parameters(EMBEDDING))
-    per_position = 4 * (18 * model.dim * model.layers + 8 * model.dim + 6 * 256)
+    looked_up = model.ngram_tables * model.ngram_width
+    if model.kind == "mlp":
+        looked_up += model.mlp_window * mlp_byte_width(model)
+    per_position = 4 * (18 * model.dim * model.layers + 8 * model.dim + 6 * 256 + 2 * looked_up)
     return MemoryEstimate(
         parameters=flat,
         gradients=flat,

@@ -106,7 +106,11 @@ class ModelFolderWriter:
     def open(self) -> None:
         """Make the hidden folder."""
         self._check_place()
-        place = self.folder.resolve()
+        with _disk(self.folder):
+            place = self.folder.resolve()
+            if place == Path.cwd() or place in Path.cwd().parents or place.is_mount():
+                what = "is a mount point" if place.is_mount() else "is where this command runs"
+                raise GivenFolderError(f"{self.folder}: {what} and cannot be replaced: name a folder in it")
         parent = place.parent
         need = 4 * sum(self.manifest.parameters(subject) for subject in self.manifest.subjects) + _SPARE_BYTES
         with _disk(self.folder):
@@ -242,5 +246,7 @@ def _disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ModelFolderError(f"{path}: cannot be written: {error.strerror or error}") from error
+    except (RuntimeError, ValueError) as error:  # a loop of links, or no path at all
+        raise GivenFolderError(f"{str(path)!r}: cannot be written: {error}") from error
     except SafetensorError as error:
         raise ModelFolderError(f"{path}: cannot be written: {error}") from error

@@ -35,6 +35,15 @@ def test_a_malformed_address_is_named_with_file_and_line_and_reason_all_at_once(
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_of_another_kind_is_told_in_a_line_that_can_be_read(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("not an address\n" * 500)
+    with pytest.raises(PeersFileError) as caught:
+        read_peers_file(path)
+    assert str(caught.value).startswith("500 bad lines") and str(caught.value).endswith("…")
+    assert len(str(caught.value)) < 5000
+
+
 def test_an_empty_file_has_no_peers(path):
     path.write_text("# nobody yet\n")
     assert read_peers_file(path) == []

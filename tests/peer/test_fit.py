@@ -1,4 +1,4 @@
-"""A volunteer that learns its text by heart says so once."""
+"""A volunteer that learns its text by heart says so."""
 
 from __future__ import annotations
 
@@ -24,9 +24,14 @@ def test_as_long_as_both_fall_there_is_nothing_to_say() -> None:
 
 
 def test_held_out_ce_that_rises_for_several_rounds_is_told_once() -> None:
-    (line,) = told(*FALLING, *BY_HEART)
+    (line,) = told(*FALLING, *BY_HEART[:15])
     assert "overfitting" in line and "data" in line
     assert f"{ROUNDS_UP} rounds ago" in line
+
+
+def test_it_is_told_again_when_it_has_got_much_worse() -> None:
+    first, second = told(*FALLING, *BY_HEART)
+    assert "up to 2.700" in first and "up to 2.960" in second
 
 
 def test_a_rise_without_falling_training_ce_is_another_trouble() -> None:
@@ -39,7 +44,7 @@ def test_scatter_around_a_plateau_is_no_rise() -> None:
 
 def test_a_better_evaluation_begins_the_count_again() -> None:
     better = [(0.1, 1.0)]
-    assert len(told(*FALLING, *BY_HEART, *better, *((0.05 - 0.01 * n, 1.1) for n in range(ROUNDS_UP + 1)))) == 2
+    assert len(told(*FALLING, *BY_HEART[:15], *better, *((0.05 - 0.01 * n, 1.1) for n in range(ROUNDS_UP + 1)))) == 2
 
 
 def test_rounds_without_figures_are_passed_over() -> None:
