@@ -108,7 +108,7 @@ class ModelFolderWriter:
         self._check_place()
         with _disk(self.folder):
             place = self.folder.resolve()
-            if place == Path.cwd() or place in Path.cwd().parents or place.is_mount():
+            if place == Path.cwd() or place.is_mount():
                 what = "is a mount point" if place.is_mount() else "is where this command runs"
                 raise GivenFolderError(f"{self.folder}: {what} and cannot be replaced: name a folder in it")
         parent = place.parent

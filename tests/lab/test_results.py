@@ -61,6 +61,16 @@ def test_gaps_are_paired_by_seed() -> None:
     assert spread == pytest.approx(0.0707, abs=1e-4)
 
 
+@pytest.mark.parametrize("seeds", [3, "01", None, ["0"], [0.5], [-1], [True]])
+def test_seeds_that_are_none_are_told_before_anything_is_trained(tmp_path: Path, seeds: Any) -> None:
+    path = save(tmp_path, FIGURES)
+    content = json.loads(path.read_text())
+    content["settings"]["seeds"] = seeds
+    path.write_text(json.dumps(content))
+    with pytest.raises(LabError, match="damaged or half-written"):
+        load(path)
+
+
 def test_the_table_has_a_line_for_each_row_and_says_the_gap() -> None:
     lines = table(FIGURES).splitlines()
     assert "| parallel | 1.4500 ± 0.0707 | 2.0919 | -0.1500 ± 0.0707 |" in lines[-1]

@@ -168,6 +168,28 @@ def test_a_file_in_its_place_is_left_as_it_is(tmp_path: Path) -> None:
 # -- half-written --------------------------------------------------------------------------------------------------
 
 
+def test_the_folder_that_one_stands_in_cannot_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model would be there, but not for the shell that asked for it."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(GivenFolderError, match="cannot be replaced: name a folder in it"):
+        ModelFolderWriter(".", MANIFEST).open()
+
+
+def test_a_mount_point_is_refused_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "disk")
+    with pytest.raises(GivenFolderError, match="is a mount point"), ModelFolderWriter(tmp_path / "disk", MANIFEST):
+        pass
+
+
+@pytest.mark.parametrize("name", ["loop/model", "nul\0byte"])
+def test_a_place_that_is_none_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ModelFolderError, match="cannot be written"), ModelFolderWriter(tmp_path / name, MANIFEST):
+        pass
+
+
 def test_a_model_without_one_of_its_states_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ModelFolderError, match="block 1 missing"):
         write_model_folder(tmp_path / "model", MANIFEST, states()[:-1])
