@@ -147,7 +147,7 @@ def test_bootstrap_uses_the_manifest_that_is_there_and_says_so(
         ("tiny", {"name": "other"}, "--name"),
         ("tiny", {"round_seconds": 77.0}, "--round-seconds"),
         ("tiny", {"recipe": "paper"}, "--recipe"),
-        ("tiny", {"compression": "int4"}, "--compression"),
+        ("tiny", {"compression": "fp16"}, "--compression"),
         ("tiny", {"outer": "nesterov"}, "--outer"),
         ("tiny", {"robust": "trimmed"}, "--robust"),
     ],
