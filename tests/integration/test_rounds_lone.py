@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 def test_a_lone_replica_learns_as_plain_training_does(start_swarm: Callable[..., LocalSwarm]) -> None:
-    swarm = start_swarm(local_steps=60)
+    swarm = start_swarm(local_steps=60, compression="fp16")
     node = swarm.start_volunteer(0, "--rounds", "3", "--seed", "5")
     assert node.wait_ended(PATIENCE) == 0
     rounds = [event for event in node.events if event["event"] == "round"]
