@@ -25,23 +25,22 @@ _enter_bare_package()
 
 from hivemind.dht.node import DHTNode  # noqa: E402
 from hivemind.dht.routing import DHTID  # noqa: E402
-from hivemind.dht.storage import DHTLocalStorage, DictionaryDHTValue  # noqa: E402
-from hivemind.dht.validation import DHTRecord, RecordValidatorBase  # noqa: E402
+from hivemind.dht.storage import DictionaryDHTValue  # noqa: E402
+from hivemind.dht.validation import DHTRecord  # noqa: E402
 from hivemind.p2p import P2P, PeerID  # noqa: E402
 from hivemind.proto import p2pd_pb2  # noqa: E402
 from hivemind.utils.multiaddr import Multiaddr  # noqa: E402
-from hivemind.utils.timed_storage import ValueWithExpiration  # noqa: E402
+from hivemind.utils.timed_storage import TimedStorage, ValueWithExpiration  # noqa: E402
 
 __all__ = [
     "DHTID",
     "P2P",
-    "DHTLocalStorage",
     "DHTNode",
     "DHTRecord",
     "DictionaryDHTValue",
     "Multiaddr",
     "PeerID",
-    "RecordValidatorBase",
+    "TimedStorage",
     "ValueWithExpiration",
     "p2pd_pb2",
 ]

@@ -14,18 +14,18 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any
 
 from blockswarm.dht.daemon import Daemon
 from blockswarm.dht.hivemind_parts import (
     DHTID,
     P2P,
-    DHTLocalStorage,
     DHTNode,
     DictionaryDHTValue,
     Multiaddr,
     PeerID,
+    TimedStorage,
     ValueWithExpiration,
 )
 from blockswarm.dht.peer_id import peer_id_bytes
@@ -85,21 +85,32 @@ async def create_node(p2p: P2P, validator: SignedRecordValidator, peer_id: str) 
     return node
 
 
-class BoundedStorage(DHTLocalStorage):  # type: ignore[misc]  # hivemind ships no types, so to mypy its base class is Any
-    """hivemind's local storage of dictionaries with at most ``max_keys`` keys of ``max_subkeys`` entries each.
+class BoundedStorage:
+    """What a node stores, in place of hivemind's own: at most ``max_keys`` keys of ``max_subkeys`` entries each.
 
     What is full takes nothing new until something expires: those who are there already, and go on announcing, are safe
     from a flood.
     """
 
     def __init__(self, max_keys: int, max_subkeys: int) -> None:
-        super().__init__()
+        self.held = TimedStorage()
+        """Key to entries; forgets what has expired."""
         self._max_keys = max_keys
         self._max_subkeys = max_subkeys
 
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __contains__(self, key: DHTID) -> bool:
+        return key in self.held
+
+    def items(self) -> Iterator[tuple[DHTID, ValueWithExpiration]]:
+        """All keys with their entries."""
+        return iter(self.held.items())
+
     def get(self, key: DHTID) -> ValueWithExpiration | None:
         """A copy of the entries under ``key``: searches merge other nodes' answers into what they get."""
-        found = super().get(key)
+        found = self.held.get(key)
         if found is None or not isinstance(found.value, DictionaryDHTValue):
             return found
         copy = DictionaryDHTValue()
@@ -113,7 +124,7 @@ class BoundedStorage(DHTLocalStorage):  # type: ignore[misc]  # hivemind ships n
 
     def store_subkey(self, key: DHTID, subkey: Any, value: bytes, expiration_time: float) -> bool:
         """Keep the entry if it is newer than what is there and there is room."""
-        found = super().get(key)
+        found = self.held.get(key)
         if found is None and len(self) >= self._max_keys:
             return False
         entries = found.value if found is not None else DictionaryDHTValue()
@@ -126,7 +137,7 @@ class BoundedStorage(DHTLocalStorage):  # type: ignore[misc]  # hivemind ships n
             return False
         if found is None or expiration_time > found.expiration_time:
             # The key lives as long as its longest-lived entry.
-            super(DHTLocalStorage, self).store(key, entries, expiration_time)
+            self.held.store(key, entries, expiration_time)
         return True
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from blockswarm.clock import Clock
 from blockswarm.dht.errors import RecordError
-from blockswarm.dht.hivemind_parts import DHTID, DHTRecord, RecordValidatorBase
+from blockswarm.dht.hivemind_parts import DHTID, DHTRecord
 from blockswarm.dht.packing import PackingError, pack, unpack
 from blockswarm.dht.records import MAX_RECORD, Record, check_times, open_timeless
 
@@ -22,7 +22,7 @@ EXPIRY_MISMATCH = 1.0
 """Seconds the DHT's expiration may differ from the signed one."""
 
 
-class SignedRecordValidator(RecordValidatorBase):  # type: ignore[misc]  # hivemind ships no types, so to mypy its base class is Any
+class SignedRecordValidator:
     """Accepts a DHT entry only if its value is a sealed record that belongs exactly there.
 
     Belonging means: the DHT key is the hash of the key the record is signed for, the subkey is the signer's peer id,
@@ -63,9 +63,13 @@ class SignedRecordValidator(RecordValidatorBase):  # type: ignore[misc]  # hivem
             raise RecordError("its expiration is not the signed one")
         check_times(record, self._clock.now(), grace=EXPIRY_GRACE)
 
-    def merge_with(self, other: RecordValidatorBase) -> bool:
-        """Two of this kind do the same: one is enough."""
-        return isinstance(other, SignedRecordValidator)
+    def sign_value(self, record: DHTRecord) -> bytes:
+        """The value as it is: hivemind asks before it stores, and ours are signed already."""
+        return bytes(record.value)
+
+    def strip_value(self, record: DHTRecord) -> bytes:
+        """The value as it is: hivemind asks before it hands one out, and whoever reads it wants the signature."""
+        return bytes(record.value)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -35,7 +35,7 @@ async def hosts():
 @pytest.fixture
 def directories(hosts):
     for host in hosts:
-        host.node.protocol.storage.clear()
+        host.node.protocol.storage.held.clear()
         host.published.clear()
     return [Directory(host, RUN, SystemClock()) for host in hosts]
 

@@ -38,8 +38,8 @@ async def pair():
 @pytest.fixture(autouse=True)
 def _fresh(pair):
     for host in pair:
-        host.node.protocol.storage.clear()
-        host.node.protocol.cache.clear()
+        host.node.protocol.storage.held.clear()
+        host.node.protocol.cache.held.clear()
 
 
 async def push(pair, sealed, expires, *, key=None, subkey=ALICE.peer_id, in_cache=False):
@@ -160,7 +160,7 @@ async def test_answers_of_a_malicious_node_are_not_believed_and_do_not_hide_the_
     forged[-1] ^= 1
     evil = DictionaryDHTValue()
     evil.store(mallory.peer_id, msgpack.packb(bytes(forged)), lie.expires)
-    malicious.node.protocol.storage.data[key_id] = ValueWithExpiration(evil, lie.expires)
+    malicious.node.protocol.storage.held.data[key_id] = ValueWithExpiration(evil, lie.expires)
     directory = Directory(honest, RUN, SystemClock())
     assert [holder.peer_id for holder in await directory.holders(1)] == [ALICE.peer_id]
 
@@ -171,8 +171,8 @@ async def test_an_endless_expiration_does_not_end_a_search_early(pair):
     key_id = DHTID.generate(source=block_key(RUN, 1))
     empty = DictionaryDHTValue()
     empty.latest_expiration_time = 1e18
-    malicious.node.protocol.storage.data[key_id] = ValueWithExpiration(empty, 1e18)
-    malicious.node.protocol.storage.get = lambda key: malicious.node.protocol.storage.data.get(key)
+    malicious.node.protocol.storage.held.data[key_id] = ValueWithExpiration(empty, 1e18)
+    malicious.node.protocol.storage.get = lambda key: malicious.node.protocol.storage.held.data.get(key)
     try:
         answers = await honest.node.protocol.call_find(malicious.node.p2p.peer_id, [key_id])
     finally:
