@@ -6,7 +6,7 @@ import multiprocessing
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from blockswarm.lab.errors import LabError
@@ -135,7 +135,7 @@ class Bench:
             kept = self._scores[key] = self.store.load_scores(key)
             left = tuple(name for name in names if name not in kept)
             if left:
-                missing[key] = Want(plans=want.plans, readouts=left, part=want.part)
+                missing[key] = replace(want, readouts=left)
         return missing
 
     def _run(self, tasks: Iterable[tuple[Callable[..., None], str, Any]]) -> None:

@@ -62,6 +62,8 @@ class Experiment:
     """Further figures of ``--json``, from the rows."""
     also: Callable[[Setting], list[dict[str, Any]]] = lambda setting: []
     """Rows of a further table, measured once and not by seed; each a column's name to its value."""
+    tables: bool = True
+    """Whether blocks have their n-gram tables, see `without_tables`."""
     chooses: bool = False
     """Whether choices are made by its figures: then it is measured on the validation bytes, never on the test bytes."""
     axis: str = ""

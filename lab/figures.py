@@ -28,8 +28,7 @@ def draw(experiment: Experiment, figures: Figures, path: Path) -> None:
     experiment : Experiment
         Its title and axis.
     figures : Figures
-        What is drawn: means over seeds, with one standard
-        deviation to each side.
+        What is drawn: means over seeds, with one standard deviation to each side.
     path : Path
         The PNG file.
 

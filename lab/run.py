@@ -10,7 +10,7 @@ from typing import Any
 from blockswarm.lab.bench import Bench
 from blockswarm.lab.checkpoint import fits, save_stack
 from blockswarm.lab.errors import LabUsageError
-from blockswarm.lab.experiment import Entry, Experiment, Setting
+from blockswarm.lab.experiment import Entry, Experiment, Setting, without_tables
 from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.results import Figures, Row, load, machine, save
@@ -137,12 +137,13 @@ def _save_model(asked: Run, bench: Bench, plans: Sequence[Plan]) -> None:
 def _setting(asked: Run, experiment: Experiment) -> Setting:
     if asked.size not in LAB_SIZES:
         raise LabUsageError(f"no size {asked.size!r}; there are {', '.join(LAB_SIZES)}")
-    return Setting(
+    setting = Setting(
         model=LAB_SIZES[asked.size],
         recipe=RECIPES["default"],
         paper=RECIPES["paper"],
         steps=asked.steps or experiment.steps,
     )
+    return setting if experiment.tables else without_tables(setting)
 
 
 def _kept(asked: Run, settings: dict[str, Any]) -> Figures | None:

@@ -14,9 +14,8 @@ READOUTS = ("parallel", "sweep", "true:0")
 
 def levers(setting: Setting, seed: int) -> list[Entry]:
     """Each lever from the same start: the paper's recipe with z = 0 in half of the sequences, no n-gram tables."""
-    bare = without_tables(setting)
     start = replace(setting.paper, z_zero_share=0.5)
-    model, steps = bare.model, setting.steps
+    model, steps = without_tables(setting).model, setting.steps
     recipes: dict[str, dict[str, Any]] = {
         "start: paper, z = 0 in half": {},
         "z = 0 in none": {"z_zero_share": 0.0},

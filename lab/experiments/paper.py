@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, deep, without_tables
+from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, deep
 from blockswarm.lab.memory import measure_memory
 from blockswarm.lab.plan import Averaging, blocks_plan, plain_plan
 
@@ -25,7 +25,6 @@ CUTS = ((12, 1), (6, 2), (4, 3), (3, 4))
 
 def sigma_range(setting: Setting, seed: int) -> list[Entry]:
     """T1: MLP blocks over six noise ranges."""
-    setting = without_tables(setting)
     heads = setting.model.heads
     dim = int(setting.model.dim * MLP_SHARE) // (2 * heads) * (2 * heads)
     model = replace(setting.model, kind="mlp", dim=dim)
@@ -43,7 +42,6 @@ def sigma_range(setting: Setting, seed: int) -> list[Entry]:
 
 def progression(setting: Setting, seed: int) -> list[Entry]:
     """T2: from a direct denoiser to transformer blocks trained long."""
-    setting = without_tables(setting)
     model, paper, steps = setting.model, setting.paper, setting.steps
     mlp = replace(model, kind="mlp")
     four = replace(model, blocks=4, layers=3)
@@ -69,7 +67,6 @@ def progression(setting: Setting, seed: int) -> list[Entry]:
 
 def depth(setting: Setting, seed: int) -> list[Entry]:
     """T3: twelve layers, cut more or less finely."""
-    setting = without_tables(setting)
     rows = []
     for name, recipe in (("paper", setting.paper), ("default", setting.recipe)):
         for blocks, layers in CUTS:
@@ -87,7 +84,6 @@ def depth(setting: Setting, seed: int) -> list[Entry]:
 
 def memory(setting: Setting) -> list[dict[str, Any]]:
     """What one worker of each cut takes, and the whole stack trained end to end."""
-    setting = without_tables(setting)
     shapes = {f"B {blocks} × L {layers}": (blocks, layers) for blocks, layers in CUTS}
     shapes["end-to-end"] = (1, DEPTH)
     last = list(shapes)[-2:]
@@ -122,12 +118,14 @@ EXPERIMENTS = (
         title="Noise range (paper T1)",
         question="How do MLP blocks fare over six noise ranges, read by the paper's sweep and in parallel?",
         entries=sigma_range,
+        tables=False,
     ),
     Experiment(
         name="progression",
         title="Progression (paper T2)",
         question="What does each step from a direct denoiser to long-trained transformer blocks bring?",
         entries=progression,
+        tables=False,
         steps=200,
     ),
     Experiment(
@@ -135,6 +133,7 @@ EXPERIMENTS = (
         title="Fixed depth, more or fewer blocks (paper T3)",
         question="With twelve layers in all, what does cutting them into more blocks cost, and what does it save?",
         entries=depth,
+        tables=False,
         also=memory,
         axis="blocks B (12 layers in all)",
     ),

@@ -41,6 +41,7 @@ def test_an_experiment_runs_and_writes_everything(name: str, cache: Path, folder
     assert all(path.stat().st_size > 100 for path in paths)
     entries = EXPERIMENTS[name].entries
     assert load(paths[0]) == figures
+    assert (figures.settings["model"]["ngram_tables"] > 0) == EXPERIMENTS[name].tables
     assert figures.part == ("valid" if name == "levers" else "test")
     assert len(figures.rows) == len(entries(_setting_of(figures.settings), 0))
     json.dumps(summary_json(figures))
