@@ -112,17 +112,19 @@ class Rounds(Section):
         )
 
 
-def _same_everywhere(compression: str) -> str:
+def _same_everywhere(compression: object) -> object:
+    """Before the type is looked at, which has codecs for experiments too: one list is told, of what may be chosen."""
     if compression not in FOR_RUNS:
-        raise ValueError(f"must be one of {', '.join(FOR_RUNS)}: others do not decode to the same bits everywhere")
+        names = ", ".join(map(repr, FOR_RUNS))
+        raise ValueError(f"must be one of {names}: others do not decode to the same bits everywhere")
     return compression
 
 
 class Averaging(Section):
     """How accepted updates become one."""
 
-    compression: Annotated[Compression, AfterValidator(_same_everywhere)] = Field(
-        description='encoding of updates on the wire: "none" (fp32), "fp16", "int8" or "int4"; "experimental-..." ones'
+    compression: Annotated[Compression, BeforeValidator(_same_everywhere)] = Field(
+        description='encoding of updates on the wire: "none" (fp32), "fp16", "int8" or "int4"'
     )
     max_weight_ratio: Annotated[float, Field(ge=1, le=1000)] = Field(
         description="an update weighs at most this many times the median weight"
