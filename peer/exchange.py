@@ -75,8 +75,8 @@ class Exchange:
     on_phase: Callable[[str], None] = lambda _: None
     """Told the name of each phase as it begins."""
 
-    looking: bool = False
-    """Whether a fresh look at the records is under way."""
+    look: asyncio.Task[None] | None = None
+    """A fresh look at the records, once one was begun."""
     answered: set[str] = field(default_factory=set)
     """Peers that answered our meet message: alive, whether they take part or not."""
     ahead: list[Head] = field(default_factory=list)
@@ -94,6 +94,11 @@ class Exchange:
     def own_id(self) -> str:
         """This peer's id."""
         return self.identity.peer_id
+
+    @property
+    def looking(self) -> bool:
+        """Whether a fresh look at the records is under way."""
+        return self.look is not None and not self.look.done()
 
     def left(self, until: float) -> float:
         """Seconds until the moment ``until``; never negative."""

@@ -67,8 +67,8 @@ async def meet(exchange: Exchange) -> MemberList:
     begin = min(exchange.clock.now(), times.train_end)
     book.note_presence(exchange.own_id, Presence(exchange.parent.digest, exchange.samples, exchange.reachable))
     if not exchange.replicas:
-        exchange.looking = True
-        exchange.send(_look_again(exchange))
+        exchange.look = exchange.send(_look_again(exchange))
+        exchange.look.add_done_callback(lambda _: book.notify())
     told: set[str] = set()
     asked_last = False
     while book.members is None:
@@ -96,11 +96,7 @@ async def meet(exchange: Exchange) -> MemberList:
 
 async def _look_again(exchange: Exchange) -> None:
     """Alone on record: others may have come since the records were read, or be just about to train."""
-    try:
-        exchange.replicas = await exchange.look_again()
-    finally:
-        exchange.looking = False
-        exchange.book.notify()
+    exchange.replicas = await exchange.look_again()
 
 
 async def _ask_last(exchange: Exchange) -> None:
