@@ -48,9 +48,14 @@ EARLY_ROUNDS = 1
 """Messages may come for the round after the one in progress: clocks differ a little."""
 
 
+def current_round(manifest: Manifest, clock: Clock) -> int:
+    """The round in progress."""
+    return round_in_progress(clock.now(), manifest.genesis_time, manifest.rounds.seconds)
+
+
 def latest_round(manifest: Manifest, clock: Clock) -> int:
     """The newest round of which anything can come by now."""
-    return round_in_progress(clock.now(), manifest.genesis_time, manifest.rounds.seconds) + EARLY_ROUNDS
+    return current_round(manifest, clock) + EARLY_ROUNDS
 
 
 _statement = octets(least=1, most=MAX_STATEMENT_BYTES)
@@ -131,14 +136,11 @@ class Desk:
         rounds = self._manifest.rounds
         return times_of(number, self._manifest.genesis_time, rounds.seconds, rounds.lengths)
 
-    def _current_round(self) -> int:
-        return round_in_progress(self._clock.now(), self._manifest.genesis_time, self._manifest.rounds.seconds)
-
     def book(self, subject: int, number: int) -> RoundBook:
         """The book of a round, made when it is the first to be asked for; `RpcRefused` outside the open rounds."""
         if self._head(subject) is None:
             raise RpcRefused("not-mine", f"this peer holds no state of subject {subject}")
-        current = self._current_round()
+        current = current_round(self._manifest, self._clock)
         if not current - KEPT_ROUNDS <= number <= current + EARLY_ROUNDS:
             raise RpcRefused(
                 "other-round", f"round {number} is not open: it is round {current} here", {"time": self._clock.now()}
