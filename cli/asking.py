@@ -86,10 +86,8 @@ def asked_model(
 ) -> Iterator[SwarmClient | LocalModel]:
     """The model in the folder ``checkpoint``, reached without a network; without one the swarm's."""
     if checkpoint is None:
-        if device is not None:
-            raise click.UsageError("--device is where a model of one's own is computed: give --checkpoint too")
-        if threads is not None:
-            raise click.UsageError("--threads are those that compute a model of one's own: give --checkpoint too")
+        if device is not None or threads is not None:
+            raise click.UsageError("--device and --threads are for a model of one's own: give --checkpoint too")
         with connected(peers_file, peer, run_id, budget) as swarm:
             yield swarm
         return
