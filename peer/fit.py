@@ -15,7 +15,6 @@ LEAST_RISE = 0.03
 LEAST_FALL = 0.02
 """Fall of the training CE since the best evaluation that counts, nats per byte."""
 
-
 MORE_RISE = 0.25
 """It is said again whenever the held-out CE has risen by so much more, nats per byte."""
 

@@ -108,8 +108,9 @@ class ModelFolderWriter:
         self._check_place()
         with _disk(self.folder):
             place = self.folder.resolve()
-            if place == Path.cwd() or place.is_mount():
-                what = "is a mount point" if place.is_mount() else "is where this command runs"
+            places = {"is where this command runs": place == Path.cwd(), "is a mount point": place.is_mount()}
+        for what, holds in places.items():
+            if holds:
                 raise GivenFolderError(f"{self.folder}: {what} and cannot be replaced: name a folder in it")
         parent = place.parent
         need = 4 * sum(self.manifest.parameters(subject) for subject in self.manifest.subjects) + _SPARE_BYTES
