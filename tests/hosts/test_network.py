@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.hosts import FREE, Link
-from benchmarks.hosts.network import MAX_UNDER_WAY, PACKET_COST, Network, Pipe, Traffic
+from benchmarks.hosts.network import PACKET_COST, Network, Pipe, Traffic
 
 MBIT_8 = 1e6
 """8 Mbit/s in bytes per second: a packet of 1000 bytes takes a millisecond."""
 
 
-def network(
-    hosts: int = 2,
-    *,
-    link: Link = FREE,
-    uplink: Link = FREE,
-    downlink: Link = FREE,
-    seed: int = 0,
-    most: int = MAX_UNDER_WAY,
-) -> Network:
-    addresses = [[address(host)] for host in range(hosts)]
-    return Network(addresses, link=link, uplink=uplink, downlink=downlink, seed=seed, most=most)
+def network(hosts: int = 2, **options: Any) -> Network:
+    free = {"link": FREE, "uplink": FREE, "downlink": FREE, "seed": 0}
+    return Network([[address(host)] for host in range(hosts)], **free | options)
 
 
 def address(host: int) -> bytes:
