@@ -20,15 +20,16 @@ import argparse
 import contextlib
 import json
 import platform
-import select
+import queue
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -74,28 +75,81 @@ class Outcome:
     """Ours only, of the first peer."""
 
 
+class Peer:
+    """One process. A thread reads what it says, so that every wait for an answer has an end."""
+
+    def __init__(self, kind: str, options: dict[str, Any]) -> None:
+        self.kind = kind
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.averaging_peer", kind, json.dumps(options)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._said: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):  # libraries print too
+                self._said.put(line)
+        self._said.put("")
+
+    def ask(self, request: dict[str, Any]) -> None:
+        """Send a request; `answer` waits for what comes of it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """What it says next; raises `BenchmarkError` when that is a failure, or nothing."""
+        try:
+            line = self._said.get(timeout=ANSWER_SECONDS)
+        except queue.Empty:
+            raise BenchmarkError(f"{self.kind}: a peer did not answer within {ANSWER_SECONDS:g} s") from None
+        if not line:
+            raise BenchmarkError(f"{self.kind}: a peer ended")
+        answer: dict[str, Any] = json.loads(line)
+        if "failure" in answer:
+            raise BenchmarkError(f"{self.kind}: {answer['failure']}")
+        return answer
+
+    def family(self) -> list[psutil.Process]:
+        """The process and all that it has started."""
+        try:
+            process = psutil.Process(self.process.pid)
+            return [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+
 class Group:
-    """All peers of one kind."""
+    """All peers of one kind. A context manager: whatever happens, none is left."""
 
     def __init__(self, kind: str, options: dict[str, Any], peers: int) -> None:
-        self.kind, self.peers = kind, peers
-        self.processes: list[subprocess.Popen[str]] = []
+        self.kind, self._options, self._count = kind, options, peers
+        self.peers: list[Peer] = []
         self.number = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
         addresses: dict[str, list[str]] = {}
-        for index in range(peers):
-            initial = next(iter(addresses.values()), [])
-            given = json.dumps(options | {"index": index, "peers": peers, "initial": initial})
-            self.processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "benchmarks.averaging_peer", kind, given],
-                    cwd=ROOT,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            ready = self._answer(self.processes[-1])
-            self.values = ready.get("values", options["values"])
+        for index in range(self._count):
+            given = {"index": index, "peers": self._count, "initial": next(iter(addresses.values()), [])}
+            self.peers.append(Peer(self.kind, self._options | given))
+            ready = self.peers[-1].answer()
             addresses[ready["peer"]] = ready["addresses"]
         self._all({"addresses": addresses})
 
@@ -115,74 +169,48 @@ class Group:
 
     def close(self) -> None:
         """End all peers, and whatever they started."""
-        families = [child for process in self.processes for child in _family(process.pid)]
-        for process in self.processes:
-            if process.stdin is not None:
+        families = [member for peer in self.peers for member in peer.family()]
+        for peer in self.peers:
+            if peer.process.stdin is not None:
                 with contextlib.suppress(BrokenPipeError):
-                    process.stdin.close()
+                    peer.process.stdin.close()
         _, alive = psutil.wait_procs(families, timeout=15)
         for straggler in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 straggler.kill()
 
     def _all(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        for process in self.processes:
-            assert process.stdin is not None
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-        return [self._answer(process) for process in self.processes]
-
-    def _answer(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        assert process.stdout is not None
-        while select.select([process.stdout], [], [], ANSWER_SECONDS)[0]:
-            line = process.stdout.readline()
-            if not line:
-                raise BenchmarkError(f"{self.kind}: a peer ended")
-            if line.startswith("{"):  # libraries print too
-                answer: dict[str, Any] = json.loads(line)
-                if "failure" in answer:
-                    raise BenchmarkError(f"{self.kind}: {answer['failure']}")
-                return answer
-        raise BenchmarkError(f"{self.kind}: a peer did not answer within {ANSWER_SECONDS:g} s")
+        for peer in self.peers:
+            peer.ask(request)
+        return [peer.answer() for peer in self.peers]
 
     def _cpu(self) -> float:
         total = 0.0
-        for process in self.processes:
-            for member in _family(process.pid):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    times = member.cpu_times()
-                    total += times.user + times.system
+        for member in (member for peer in self.peers for member in peer.family()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = member.cpu_times()
+                total += times.user + times.system
         return total
 
 
-def _family(pid: int) -> list[psutil.Process]:
-    try:
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-@contextlib.contextmanager
-def groups(peers: int, values: int, part_bytes: Sequence[int]) -> Iterator[dict[str, Group]]:
-    """All kinds, idle until they are asked."""
-    made: dict[str, Group] = {}
-    manifest = manifest_of(values)
-    size = block_layout(manifest.model).size
-    try:
-        made["ours"] = Group("ours", {"manifest": manifest.canonical().hex(), "values": size}, peers)
-        made["floor"] = Group("floor", {"values": size}, peers)
-        for part in part_bytes:
-            made[f"hivemind {part >> 10} KiB"] = Group("hivemind", {"values": size, "part_bytes": part}, peers)
-        yield made
-    finally:
-        for group in made.values():
-            group.close()
+def groups(peers: int, manifest: Manifest, part_bytes: Sequence[int]) -> dict[str, Group]:
+    """All kinds, for a block of that manifest's size."""
+    values = block_layout(manifest.model).size
+    made = {
+        "ours": Group("ours", {"manifest": manifest.canonical().hex()}, peers),
+        "floor": Group("floor", {"values": values}, peers),
+    }
+    for part in part_bytes:
+        made[f"hivemind {part >> 10} KiB"] = Group("hivemind", {"values": values, "part_bytes": part}, peers)
+    return made
 
 
 def measure(peers: int, values: int, repeats: int, part_bytes: Sequence[int]) -> dict[str, Any]:
     """One row of the table."""
-    with groups(peers, values, part_bytes) as made:
+    manifest = manifest_of(values)
+    size = block_layout(manifest.model).size
+    with contextlib.ExitStack() as stack:
+        made = {name: stack.enter_context(group) for name, group in groups(peers, manifest, part_bytes).items()}
         runs: dict[str, list[Outcome]] = {name: [] for name in made}
         for turn in range(repeats + 1):
             for name, group in made.items():
@@ -190,7 +218,6 @@ def measure(peers: int, values: int, repeats: int, part_bytes: Sequence[int]) ->
                 if turn:  # the first of each warms up
                     runs[name].append(outcome)
                 print(f"  K {peers}, {name}: {outcome.seconds:.3f} s", file=sys.stderr, flush=True)
-        size = made["ours"].values
     seconds = {name: statistics.median(run.seconds for run in found) for name, found in runs.items()}
     cpu = {name: statistics.median(run.cpu for run in found) for name, found in runs.items()}
     best = min((name for name in runs if name.startswith("hivemind")), key=lambda name: seconds[name])

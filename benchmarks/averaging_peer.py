@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,7 +83,7 @@ class Ours:
         self.state = State.genesis(self.manifest, 0)
         self.desk = Desk(self.host.peer_id, self.manifest, self.clock, lambda subject: self.state)
         self.desk.register(self.host)
-        return {"peer": self.host.peer_id, "addresses": self.host.addresses(), "values": self.state.values.size}
+        return {"peer": self.host.peer_id, "addresses": self.host.addresses()}
 
     async def meet(self, others: dict[str, list[str]]) -> None:
         self.others = tuple(peer for peer in others if peer != self.host.peer_id)
@@ -100,6 +102,9 @@ class Ours:
         self.clock.offset += times.train_end - self.clock.now()  # rounds follow each other without the time between
         began: dict[str, float] = {}
 
+        def phase(name: str) -> None:
+            began[name] = time.time()
+
         async def look_again() -> tuple[str, ...]:
             return self.others
 
@@ -115,7 +120,7 @@ class Ours:
             samples=16,
             replicas=self.others,
             look_again=look_again,
-            on_phase=lambda name: began.setdefault(name, time.time()) and None,
+            on_phase=phase,
         )
         sent = self.host.traffic.sent
         result = await run_round(exchange)
@@ -149,14 +154,18 @@ class Floor:
         from blockswarm.dht.identity import Identity
 
         self.host = await Host.start(Identity.ephemeral(), listen=[LOOPBACK], clock=SystemClock(), relay="off")
-        folder = self.host._daemon.folder  # where the daemon of this host may reach a socket
-        self.server = await self.host.control.accept_streams(RAW_PROTOCOL, folder / "raw", self._swallow)
+        self.folder = tempfile.TemporaryDirectory()
+        path = Path(self.folder.name) / "raw"
+        self.server = await self.host.control.accept_streams(RAW_PROTOCOL, path, self._swallow)
         return {"peer": self.host.peer_id, "addresses": self.host.addresses()}
 
     async def _swallow(self, peer: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = self.share
         while left:
-            left -= len(await reader.read(min(left, PIECE)))
+            piece = await reader.read(min(left, PIECE))
+            if not piece:
+                raise EOFError(f"{peer} sent {left} bytes less than it should")
+            left -= len(piece)
         writer.write(b"k")
         await writer.drain()
 
@@ -186,6 +195,7 @@ class Floor:
     async def stop(self) -> None:
         self.server.close()
         await self.host.stop()
+        self.folder.cleanup()
 
 
 class Hivemind:
