@@ -105,11 +105,11 @@ class Directory:
             now = self._clock.now()
             return await self._withdraw(record, now, max(record.expires, now + LIFETIME))
 
-    async def holders(self, block: int, *, timeout: float = SEARCH_SECONDS) -> list[BlockRecord]:
-        """Peers on record for ``block`` now (this one included), without those that said goodbye; by peer id.
+    async def entries(self, block: int, *, timeout: float = SEARCH_SECONDS) -> list[BlockRecord]:
+        """What every peer (this one included) said last of itself under ``block``, goodbyes too; by peer id.
 
-        Their addresses are passed to the host. Time is bounded by ``timeout`` seconds; what was not found by then is
-        missing.
+        Addresses of those that are there are passed to the host. Time is bounded by ``timeout`` seconds; what was not
+        found by then is missing, so a peer is not gone because it is not listed.
         """
         keys = [block_key(self.run_id, block, shard) for shard in range(self.shards)]
         found: dict[str, BlockRecord] = {}
@@ -119,10 +119,14 @@ class Directory:
                 # A peer writes to one shard only; after a change of their number an old entry may be left over.
                 if isinstance(record, BlockRecord) and (known is None or known.issued < record.issued):
                     found[record.peer_id] = record
-        holders = [record for record in found.values() if record.state != "OFFLINE"]
-        for record in holders:
-            self._host.learn(record.peer_id, record.addrs)
-        return sorted(holders, key=lambda record: record.peer_id)
+        for record in found.values():
+            if record.state != "OFFLINE":
+                self._host.learn(record.peer_id, record.addrs)
+        return sorted(found.values(), key=lambda record: record.peer_id)
+
+    async def holders(self, block: int, *, timeout: float = SEARCH_SECONDS) -> list[BlockRecord]:
+        """Peers on record for ``block`` now: `entries` without those that said goodbye."""
+        return [record for record in await self.entries(block, timeout=timeout) if record.state != "OFFLINE"]
 
     async def announce_progress(self, record: ProgressRecord) -> bool:
         """Publish a round report of this peer; returns and raises as `announce` does."""

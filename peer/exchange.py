@@ -68,6 +68,8 @@ class Exchange:
     look_again: Callable[[], Awaitable[tuple[str, ...]]]
     """A fresh look at who is on record, those that are still joining included. Raises nothing, and ends by itself."""
     reachable: bool = True
+    may_be_alone: bool = True
+    """Whether a round without others is ours to commit: not when this peer may have lost touch with them."""
     owed: npt.NDArray[np.float32] | None = None
     """See `Reduced.owed`: ours to bring in again."""
     shortened: dict[str, float] = field(default_factory=dict)

@@ -202,7 +202,7 @@ async def choose(
     own_id: str,
     *,
     records: Callable[[], Iterable[Any]],
-    refresh: Callable[[], Awaitable[None]],
+    refresh: Callable[[], Awaitable[object]],
     announce: Callable[[int], Awaitable[None]],
     now: Callable[[], float],
     prefer: int | None,

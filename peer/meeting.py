@@ -6,6 +6,7 @@ See docs/protocol.md §6.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 from blockswarm.peer.book import EntryRefused, Presence
@@ -55,7 +56,7 @@ async def meet(exchange: Exchange) -> MemberList:
     came. Whoever learns of a heavier state does not propose.
 
     Who knows of nobody looks at the records again, and who is left alone asks those that answered once more: two that
-    commit alone at the same time are a fork.
+    commit alone at the same time are a fork. Who may have lost touch with the others proposes no list of itself alone.
 
     Raises
     ------
@@ -90,6 +91,8 @@ async def meet(exchange: Exchange) -> MemberList:
         news = _Watch(exchange)
         await book.wait(news.came, exchange.left(min(turn, times.meet_end)))
         if book.members is None and exchange.clock.now() > times.meet_end:
+            if _waits_for_others(exchange):
+                raise RoundFailed("nobody was met, and this peer may have lost touch with those that are there")
             raise RoundFailed("no list was agreed on before the meeting ended")
     return book.require_members()
 
@@ -166,8 +169,14 @@ def _candidates(exchange: Exchange) -> list[str]:
     )
 
 
+def _waits_for_others(exchange: Exchange) -> bool:
+    return not exchange.may_be_alone and len(_candidates(exchange)) == 1
+
+
 def _own_turn(exchange: Exchange, begin: float) -> float:
     """When this peer proposes a list, as things stand."""
+    if _waits_for_others(exchange):
+        return math.inf
     candidates = _candidates(exchange)
     rank = candidates.index(exchange.own_id)
     silent = set(exchange.replicas) - set(exchange.book.present)

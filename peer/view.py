@@ -25,6 +25,10 @@ LOOKUP_SECONDS = 8.0
 """A look at the directory that takes longer is given up; the next one comes soon."""
 
 
+MOST_RECORDS = 1024
+"""Records kept of a block, the newest ones."""
+
+
 class Directory(Protocol):
     """The part of `blockswarm.dht.directory.Directory` that is needed here."""
 
@@ -32,7 +36,7 @@ class Directory(Protocol):
 
     async def goodbye(self, record: BlockRecord) -> bool: ...
 
-    async def holders(self, block: int) -> list[BlockRecord]: ...
+    async def entries(self, block: int) -> list[BlockRecord]: ...
 
     async def announce_progress(self, record: ProgressRecord) -> bool: ...
 
@@ -40,13 +44,16 @@ class Directory(Protocol):
 class Listing(Protocol):
     """The part of a directory that a view reads."""
 
-    async def holders(self, block: int) -> list[BlockRecord]:
-        """Records of everybody who holds ``block``; may raise `DhtError`."""
+    async def entries(self, block: int) -> list[BlockRecord]:
+        """What everybody said last of itself under ``block``, goodbyes too; may raise `DhtError`."""
         ...
 
 
 class SwarmView:
     """Records of the holders of every block.
+
+    A record counts until it expires, or its peer says something newer. That a look does not find it means nothing: a
+    directory out of reach finds nobody, and who believed it would train, and commit, as if it were alone.
 
     Parameters
     ----------
@@ -66,30 +73,41 @@ class SwarmView:
         self._own_id = own_id
         self._clock = clock
         self._records: dict[int, list[BlockRecord]] = {}
-        self.looked = 0
-        """Completed looks at the directory."""
 
-    async def refresh(self) -> None:
-        """Look every block up once, bounded; a block that cannot be looked up keeps what was known of it."""
-        await self._refresh_all(range(self._manifest.model.blocks))
-        self.looked += 1
+    async def refresh(self) -> bool:
+        """Look every block up once, bounded; a block that cannot be looked up keeps what was known of it.
+
+        Returns
+        -------
+        bool
+            Whether every block was looked up.
+        """
+        return await self._refresh_all(range(self._manifest.model.blocks))
 
     async def look_again(self, subject: int) -> tuple[str, ...]:
         """As `everyone`, after a look at what concerns ``subject``; bounded."""
         await self._refresh_all(range(self._manifest.model.blocks) if subject == EMBEDDING else (subject,))
         return self.everyone(subject)
 
-    async def _refresh_all(self, blocks: Iterable[int]) -> None:
-        await asyncio.gather(*(self._refresh(block) for block in blocks))
+    async def _refresh_all(self, blocks: Iterable[int]) -> bool:
+        return all(await asyncio.gather(*(self._refresh(block) for block in blocks)))
 
-    async def _refresh(self, block: int) -> None:
+    async def _refresh(self, block: int) -> bool:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
-                records = await self._directory.holders(block)
+                entries = await self._directory.entries(block)
         except (TimeoutError, DhtError) as error:
             log.debug("block %d could not be looked up: %s", block, error)
-            return
-        self._records[block] = [record for record in records if record.peer_id != self._own_id]
+            return False
+        now = self._clock.now()
+        known = {record.peer_id: record for record in self._records.get(block, ()) if record.expires > now}
+        for record in entries:
+            if record.peer_id != self._own_id and not (
+                record.peer_id in known and known[record.peer_id].issued > record.issued
+            ):
+                known[record.peer_id] = record
+        self._records[block] = sorted(known.values(), key=lambda record: record.issued)[-MOST_RECORDS:]
+        return True
 
     async def keep_fresh(self) -> None:
         """Refresh for ever; several times a round when rounds are short."""
@@ -105,9 +123,10 @@ class SwarmView:
         for block in self._manifest.subjects if blocks is None else blocks:
             for record in self._records.get(block, ()):
                 known = newest.get(record.peer_id)
-                if record.expires > now and (known is None or record.issued > known.issued):
+                there = record.expires > now and record.state != "OFFLINE"
+                if there and (known is None or record.issued > known.issued):
                     newest[record.peer_id] = record
-        return [record for record in newest.values() if record.state != "OFFLINE"]
+        return list(newest.values())
 
     def replicas(self, subject: int) -> tuple[str, ...]:
         """Peer ids that average ``subject`` with us: of the embedding all training peers, of a block its replicas."""

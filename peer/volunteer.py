@@ -34,6 +34,12 @@ COMMIT_SETTLES_SECONDS = 0.2
 NEWS_SECONDS = 2.0
 """Time to tell replicas that were not in the round of the state it made."""
 
+LOOKS_AFTER_SLEEP = 3
+"""How often a peer that missed rounds tries to read the records before it goes on: its connections may be gone."""
+
+LOOK_PAUSE = 0.5
+"""Seconds between two of these tries."""
+
 SNAPSHOT_SLACK = 0.05
 """Seconds by which a snapshot is asked for earlier than the step time alone would suggest."""
 
@@ -59,6 +65,8 @@ class Volunteer:
     reachable: bool = True
 
     rounds_done: int = 0
+    alone_from: int = 0
+    """First round that this peer may commit alone: after a sleep it gives its connections a round to come back."""
     heldout_ce: float | None = None
     fit: FitWatch = field(default_factory=FitWatch)
 
@@ -90,18 +98,33 @@ class Volunteer:
         await self.catch_up.refresh()  # others may have committed rounds meanwhile
         on_training()
         self.emit({"event": "training", "block": self.live.block})
-        settings, number = self.manifest.rounds, 0
+        number = 0
         while rounds is None or self.rounds_done < rounds:
-            joinable = next_round_to_join(
-                self.clock.now(), self.manifest.genesis_time, settings.seconds, settings.lengths
-            )
-            number = max(number + 1, joinable)
+            asleep = 0 < number < self._joinable() - 1  # stopped, or the machine slept: the others have gone on
+            if asleep:
+                await self._look_around()
+            number = max(number + 1, self._joinable())
+            if asleep:
+                self.alone_from = number + 1
             await self.one_round(self.desk.times(number))
             self.rounds_done += 1
             target = wish_to_move(number) if wish_to_move else None
             if target is not None:
                 return target
         return None
+
+    def _joinable(self) -> int:
+        """The first round that there is time to take part in."""
+        settings = self.manifest.rounds
+        return next_round_to_join(self.clock.now(), self.manifest.genesis_time, settings.seconds, settings.lengths)
+
+    async def _look_around(self) -> None:
+        """Learn who is there and what they have committed, before this peer could commit alone what nobody shares."""
+        for _ in range(LOOKS_AFTER_SLEEP):
+            if await self.view.refresh():
+                break
+            await asyncio.sleep(LOOK_PAUSE)
+        await self.catch_up.refresh()
 
     async def one_round(self, times: RoundTimes) -> None:
         """Train until the round's training ends, then average and commit the block and the embedding side by side."""
@@ -161,6 +184,7 @@ class Volunteer:
             replicas=self.view.replicas(subject),
             look_again=partial(self.view.look_again, subject),
             reachable=self.reachable,
+            may_be_alone=times.round >= self.alone_from,
             on_phase=lambda name: self._phase(subject, times.round, name),
         )
 

@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
-# Lint, types and tests. Every stage runs, whatever the one before said, and the last lines say how each ended.
+# Lint, types and tests. Every stage runs, whatever the one before said. The last lines say how each ended and name the
+# first tests that failed: whoever sees only the end of a long output knows what to look for.
 # `test.sh lint` stops before the tests. Expects the tools on PATH (the Makefile puts .venv/bin there).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 summary=()
 status=0
+printed=$(mktemp)
+trap 'rm -f "$printed"' EXIT
 stage() {
     local name=$1 began=$SECONDS code=0
     shift
     printf '\n== %s: %s\n' "$name" "$*"
-    "$@" || code=$?
+    "$@" 2>&1 | tee "$printed" || code=$?
     if [ "$code" = 0 ]; then
         summary+=("passed  $name ($((SECONDS - began)) s)")
     else
         summary+=("FAILED  $name ($((SECONDS - began)) s, exit code $code)")
+        while IFS= read -r line; do summary+=("        $line"); done < <(
+            grep -E '^(FAILED|ERROR) ' "$printed" | cut -c 1-200 | head -n 4
+        )
         status=1
     fi
 }

@@ -240,4 +240,11 @@ class Replicas:
         """Whatever happened: no two volunteers, dead ones included, ever committed different states of one round."""
         volunteers = self.swarm.volunteers()
         forks = {where: digests for where, digests in committed_digests(volunteers).items() if len(digests) > 1}
-        assert not forks, story(volunteers)
+        told = [
+            f"{node.name} committed {event['round']}/{event['subject']} {event['digest'][:8]} on {event['parent'][:8]} "
+            f"with {len(event['members'])}"
+            for node in volunteers
+            for event in _reports(node)
+            if event["committed"] and (event["subject"], event["round"]) in forks
+        ]
+        assert not forks, f"forks: {'; '.join(sorted(set(told)))}\n{story(volunteers)}"

@@ -52,6 +52,16 @@ async def test_alone_on_record_a_replica_commits_its_own_update_and_says_so():
     np.testing.assert_array_equal(result.state.values, parent + delta.astype(np.float16).astype(np.float32))
 
 
+async def test_who_may_have_lost_touch_with_the_others_carries_its_work_instead_of_committing_alone():
+    wires = Wires(1)
+    exchange = wires.exchange(wires[0], wires.next_round(), updates(wires)[0], 16)
+    exchange.may_be_alone = False
+    await wires.clock.sleep_until(exchange.times.train_end)
+    result = await run_round(exchange)
+    assert result.state is None and result.sent is None
+    assert result.failure == "nobody was met, and this peer may have lost touch with those that are there"
+
+
 async def test_replicas_that_do_not_know_of_each_other_yet_find_each_other_before_they_commit_alone():
     wires = Wires(2)
     wires.on_record = False

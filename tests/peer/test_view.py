@@ -39,7 +39,7 @@ class ListedDirectory:
         self.stores = True
         self.broken = False
 
-    async def holders(self, block: int) -> list[BlockRecord]:
+    async def entries(self, block: int) -> list[BlockRecord]:
         if self.broken:
             raise DhtError("no node answers")
         return [entry for entry in self.records if entry.block == block]
@@ -80,6 +80,26 @@ async def test_a_peer_that_said_goodbye_or_whose_record_expired_is_gone():
     assert view.replicas(0) == (SECOND,)
     await clock.advance(RECORD_SECONDS + 1)
     assert view.replicas(0) == ()
+
+
+async def test_who_is_not_found_is_there_until_its_record_expires_or_it_says_goodbye():
+    """Out of reach, the DHT finds nobody; who took that for an empty swarm would commit alone."""
+    clock, directory = ManualClock(), ListedDirectory(record(FIRST, 0), record(SECOND, 0))
+    view = SwarmView(directory, MANIFEST, OWN, clock)
+    await view.refresh()
+    directory.records = [record(SECOND, 0, "OFFLINE", issued=1_000_010.0)]
+    await view.refresh()
+    assert view.replicas(0) == (FIRST,)
+    directory.records = [record(SECOND, 0)]  # an old copy of a record that was replaced
+    await view.refresh()
+    assert view.replicas(0) == (FIRST,)
+    await clock.advance(RECORD_SECONDS + 1)
+    assert view.replicas(0) == ()
+
+
+async def test_a_peer_that_moved_is_there_although_its_former_block_says_that_it_left():
+    view = await seen(record(FIRST, 0, "OFFLINE"), record(FIRST, 2))
+    assert view.everyone(2) == view.everyone(EMBEDDING) == (FIRST,)
 
 
 async def test_a_directory_that_does_not_answer_leaves_what_was_known():

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blockswarm.dht.errors import RpcError
+from blockswarm.dht.errors import DhtError, RpcError
 from blockswarm.dht.identity import Identity
+from blockswarm.dht.records import BlockRecord
 from blockswarm.dht.rpc import Reply
 from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.desk import KEPT_ROUNDS, Desk
 from blockswarm.peer.view import SwarmView
-from blockswarm.peer.volunteer import Volunteer
+from blockswarm.peer.volunteer import LOOKS_AFTER_SLEEP, Volunteer
 from blockswarm.swarm.manifest import EMBEDDING
+from blockswarm.swarm.policy.phases import RoundTimes
 from tests.peer.test_live import BLOCK, MANIFEST, Source, World
 from tests.peer.test_view import ListedDirectory
 
@@ -27,6 +29,23 @@ class Nobody:
         raise RpcError("unreachable", f"there is no {peer_id}")
 
 
+class SlowDirectory(ListedDirectory):
+    """Nobody is on record; the first looks fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 0
+        """Looks at a block that are still to fail."""
+        self.answered = 0
+
+    async def entries(self, block: int) -> list[BlockRecord]:
+        if self.failures > 0:
+            self.failures -= 1
+            raise DhtError("no node answers")
+        self.answered += 1
+        return await super().entries(block)
+
+
 class Bench:
     """A volunteer alone on record, over live weights and a trainer that are real."""
 
@@ -36,7 +55,8 @@ class Bench:
         identity = Identity.ephemeral()
         live, clock = self.world.live, self.world.clock
         self.desk = Desk(identity.peer_id, MANIFEST, clock, self.world.store.head)
-        catch_up = CatchUp(live, Source(), clock, emit=self.events.append, adopted=lambda: None)
+        self.source, self.directory = Source(), SlowDirectory()
+        catch_up = CatchUp(live, self.source, clock, emit=self.events.append, adopted=lambda: None)
         self.volunteer = Volunteer(
             manifest=MANIFEST,
             identity=identity,
@@ -46,7 +66,7 @@ class Bench:
             trainer=self.world.trainer,
             live=live,
             catch_up=catch_up,
-            view=SwarmView(ListedDirectory(), MANIFEST, identity.peer_id, clock),
+            view=SwarmView(self.directory, MANIFEST, identity.peer_id, clock),
             emit=self.events.append,
             committed=lambda: None,
             heldout=np.zeros((1, 17), np.uint8),
@@ -70,6 +90,31 @@ async def test_who_was_stopped_for_rounds_misses_the_round_and_goes_on(bench: Be
     await bench.world.clock.advance(times.close + (KEPT_ROUNDS + 2) * MANIFEST.rounds.seconds - bench.world.clock.now())
     await bench.volunteer.one_round(times)
     assert not bench.told("round") and "round 3 was over" in bench.told("warning")[0]["message"]
+
+
+async def test_who_was_stopped_for_rounds_looks_around_before_it_takes_part_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """Else it might commit alone, from a state that the others have left long ago."""
+    clock, seconds = bench.world.clock, MANIFEST.rounds.seconds
+    failures, rounds = MANIFEST.model.blocks * (LOOKS_AFTER_SLEEP - 1), list[tuple[int, int, bool]]()
+
+    async def one_round(times: RoundTimes) -> None:
+        rounds.append((times.round, len(bench.source.asked), times.round >= bench.volunteer.alone_from))
+        bench.directory.failures = failures  # the connections of a machine that slept are gone, too
+        await clock.advance(times.close - clock.now() + (5 * seconds if len(rounds) == 2 else 0.0))
+
+    monkeypatch.setattr(bench.volunteer, "one_round", one_round)
+    bench.world.trainer.train(True)
+    await bench.volunteer.run(4)
+    subjects = len(bench.world.live.subjects)
+    assert rounds == [
+        (1, subjects, True),
+        (2, subjects, True),
+        (8, 2 * subjects, False),  # alone it would only carry its work: the others may just not have been reached yet
+        (9, 2 * subjects, True),
+    ]
+    assert bench.directory.answered == MANIFEST.model.blocks and bench.directory.failures == failures
 
 
 async def test_weights_that_are_not_finite_are_told_and_begin_again_without_this_round(bench: Bench):
