@@ -145,21 +145,24 @@ async def test_a_caller_that_does_not_read_its_answer_is_given_up(pair, monkeypa
 
 
 @contextlib.asynccontextmanager
-async def one_stream_in_use(pair):
-    """The client's only stream, on which the server is at work."""
+async def streams_in_use(pair, count):
+    """Streams of the client, on each of which the server is at work."""
     server, client = pair
-    begun, end = asyncio.Event(), asyncio.Event()
+    begun, end = asyncio.Semaphore(0), asyncio.Event()
 
     async def hold(request):
-        begun.set()
+        begun.release()
         await end.wait()
         return Reply({})
 
     server.register("hold", hold, max_blob=0, run_bound=False)
     await eventually(lambda: not server._server._streams)  # those of the tests before
-    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (_, writer):
-        writer.write(frames.encode_request("hold", {}))
-        await asyncio.wait_for(begun.wait(), 10)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(count):
+            stream = client.control.open_stream(server.peer_id, frames.PROTOCOL_ID)
+            _, writer = await stack.enter_async_context(stream)
+            writer.write(frames.encode_request("hold", {}))
+            await asyncio.wait_for(begun.acquire(), 10)
         try:
             yield
         finally:
@@ -169,14 +172,15 @@ async def one_stream_in_use(pair):
 async def test_at_most_so_many_streams(pair, monkeypatch):
     server, client = pair
     monkeypatch.setattr(rpc, "MAX_STREAMS", 1)
-    async with one_stream_in_use(pair):
+    async with streams_in_use(pair, 1):
         await fails(client.call(server.peer_id, "hello", {}, timeout=10), "unreachable")
 
 
 async def test_one_peer_cannot_hold_all_the_streams(pair, monkeypatch):
     server, client = pair
-    monkeypatch.setattr(rpc, "MAX_STREAMS_PER_PEER", 1)
-    async with one_stream_in_use(pair):
+    limit = 4  # one for the call below, the others for what a host that has just started asks by itself
+    monkeypatch.setattr(rpc, "MAX_STREAMS_PER_PEER", limit)
+    async with streams_in_use(pair, limit):
         await fails(client.call(server.peer_id, "hello", {}, timeout=10), "unreachable")
         other = await new_host(initial_peers=server.addresses())
         try:
