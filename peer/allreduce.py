@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
-from blockswarm.swarm.codec import CodecError, decode, encode
+from blockswarm.swarm.codec import CodecError, decode, encode, is_lossless
 from blockswarm.swarm.policy.acceptance import PartReport, decide
 from blockswarm.swarm.policy.robust import Robust, own_share, robust_mean
 from blockswarm.swarm.statements import Decision
@@ -63,7 +63,7 @@ async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
     book, times = exchange.book, exchange.times
     exchange.require_before(times.scatter_end, "scattering")
     members = book.require_members()
-    compression = exchange.manifest.averaging.compression
+    compression = exchange.compression
     sent: dict[int, npt.NDArray[np.float32]] = {}
     for part, (begin, end) in enumerate(book.bounds):
         if end == begin:
@@ -201,7 +201,7 @@ async def gather(exchange: Exchange) -> None:
             reduce_part,
             book.share_values,
             decision.weights,
-            settings.compression,
+            exchange.compression,
             decision.clips,
             settings.robust,
             exchange.own_id,
@@ -250,7 +250,7 @@ def reduce_part(
     mean, shortened = robust_mean(shares, weights, clips or {}, robust)
     data = encode(mean, compression)
     owed: npt.NDArray[np.float32] | None = None
-    if own_id in weights:
+    if own_id in weights and not is_lossless(compression):
         owed = mean - decode(data, len(mean), compression)
         if owed.any():
             owed *= np.float32(min(1.0 / own_share(weights, own_id, robust), OWED_AT_MOST * len(weights)))

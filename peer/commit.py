@@ -199,7 +199,7 @@ def apply_outcome(exchange: Exchange, outcome: Outcome) -> State:
     velocity = None if parent.momentum is None else parent.momentum.copy()
     for part in outcome.parts:
         begin, end = book.bounds[part]
-        step, norm2 = open_part(book.results[part], end - begin, settings.compression)
+        step, norm2 = open_part(book.results[part], end - begin, exchange.compression)
         book.check_mean(part, norm2)
         if velocity is not None:
             step, velocity[begin:end] = outer_step(

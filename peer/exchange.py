@@ -102,6 +102,12 @@ class Exchange:
         """Whether a fresh look at the records is under way."""
         return self.look is not None and not self.look.done()
 
+    @property
+    def compression(self) -> str:
+        """How values of this round are encoded; alone nothing travels, so nothing needs to be lost."""
+        alone = len(self.book.require_members().members) == 1
+        return "none" if alone else self.manifest.averaging.compression
+
     def left(self, until: float) -> float:
         """Seconds until the moment ``until``; never negative."""
         return max(0.0, until - self.clock.now())

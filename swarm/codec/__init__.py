@@ -13,6 +13,7 @@ from blockswarm.swarm.codec.registry import (
     decode,
     encode,
     encoded_size,
+    is_lossless,
     norm_growth,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "decode",
     "encode",
     "encoded_size",
+    "is_lossless",
     "norm_growth",
 ]

@@ -35,6 +35,8 @@ class Codec(ABC):
         bytes.
     exact : bool
         Whether the same bytes mean the same bits on every machine. A run needs that: its members vote on digests.
+    lossless : bool
+        Whether what is decoded is what was encoded.
     growth : float
         The squared norm of what is decoded is at most this many times that of what was encoded.
     """
@@ -42,6 +44,7 @@ class Codec(ABC):
     name: str
     group: int
     exact: bool = True
+    lossless: bool = False
     growth: float = 1.01
 
     @abstractmethod

@@ -19,13 +19,15 @@ class PlainCodec(Codec):
     def __init__(self, name: str, dtype: str) -> None:
         self.name = name
         self._dtype = np.dtype(dtype)
+        self.lossless = self._dtype.itemsize == 4
 
     def size(self, count: int) -> int:
         return count * self._dtype.itemsize
 
     def encode(self, values: Float32) -> bytes:
         with np.errstate(over="ignore"):
-            return values.astype(self._dtype).tobytes()
+            return values.astype(self._dtype, copy=False).tobytes()
 
     def decode(self, data: bytes | bytearray | memoryview, count: int) -> Float32:
-        return np.frombuffer(data, dtype=self._dtype, count=count).astype(np.float32)
+        # Float32 is not copied: what was received is looked at where it lies.
+        return np.frombuffer(data, dtype=self._dtype, count=count).astype(np.float32, copy=False)

@@ -55,6 +55,11 @@ def norm_growth(name: str) -> float:
     return _codec(name).growth
 
 
+def is_lossless(name: str) -> bool:
+    """Whether nothing is lost by encoding."""
+    return _codec(name).lossless
+
+
 def encoded_size(count: int, name: str) -> int:
     """Bytes that ``count`` values take, exactly; known before a byte is made or read."""
     return _codec(name).size(count)
@@ -78,9 +83,10 @@ def encode(values: Float32, name: str) -> bytes:
 
 
 def decode(data: bytes | bytearray | memoryview, count: int, name: str) -> Float32:
-    """The ``count`` values that ``data`` means: a new float32 vector, the same bits on every machine.
+    """The ``count`` values that ``data`` means, the same bits on every machine.
 
-    Integers are exact in float32 and each is multiplied once; no mathematical library is involved
+    A float32 vector, new or lying where ``data`` lies: to be read, not written to.
+        Integers are exact in float32 and each is multiplied once; no mathematical library is involved
     (those not in `FOR_RUNS` excepted).
 
     Raises

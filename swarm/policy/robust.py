@@ -58,6 +58,10 @@ def growth_of(robust: Robust) -> float:
     return 2.0 if robust == "trimmed" else 1.0
 
 
+_SUMMED_AT_ONCE = 1 << 16
+"""Values summed at a time: what is in work stays in the cache."""
+
+
 def squared_length(values: Float32) -> float:
     """Squared Euclidean norm, in float64, halves added to halves: the same bits on every machine."""
     total = 0.0
@@ -123,12 +127,17 @@ def own_share(weights: Mapping[str, float], sender: str, robust: Robust) -> floa
 
 def _sum(terms: Mapping[str, Float32], factors: Mapping[str, np.float32]) -> Float32:
     """Sum of products in list order, multiplication and addition each rounded by itself."""
-    result: Float32 | None = None
-    for sender, factor in factors.items():
-        term = terms[sender] * factor
-        result = term if result is None else np.add(result, term, out=result)
-    if result is None:
+    parts = [(terms[sender], factor) for sender, factor in factors.items()]
+    if not parts:
         raise ValueError("a sum without terms")
+    (first, first_factor), *others = parts
+    result = np.empty_like(first)
+    term = np.empty(min(len(first), _SUMMED_AT_ONCE), dtype=np.float32)
+    for begin in range(0, len(first), _SUMMED_AT_ONCE):
+        piece = slice(begin, begin + _SUMMED_AT_ONCE)
+        total = np.multiply(first[piece], first_factor, out=result[piece])
+        for values, factor in others:
+            total += np.multiply(values[piece], factor, out=term[: len(total)])
     return result
 
 
