@@ -87,10 +87,12 @@ def rows(state: PanelState, now: float) -> list[tuple[str, str]]:
     shown: list[tuple[str, str]] = []
     left = None if state.next_deadline is None else state.next_deadline - now
     # A deadline that is over by some seconds was missed for a reason shown elsewhere; counting below zero says nothing.
-    deadline = "" if left is None or left < 0 else f", next deadline in {left:.0f} s"
+    known = left is not None and left >= 0
     if (event := state.last_round) is None:
-        return [("state", state.phase + deadline)]
-    shown.append(("round", f"{event.get('round')}{deadline}"))
+        return [("state", state.phase + (f", the round closes in {left:.0f} s" if known else ""))]
+    number = event.get("round") or 0
+    # A round is often over before it closes: without its number the time left to the next one would seem too long.
+    shown.append(("round", f"{number}" + (f"; round {number + 1} closes in {left:.0f} s" if known else "")))
     shown.append(("replicas", together(event) + (" (alone this round)" if event.get("lone") else "")))
     shown.append(("last round", f"{outcome(event)}; {state.committed} of {state.rounds} committed"))
     shown.append(

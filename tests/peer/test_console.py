@@ -223,14 +223,14 @@ def test_plain_lines_begin_with_the_time() -> None:
 
 
 def test_the_panel_before_the_first_round() -> None:
-    assert rows(folded(READY), now=104.0) == [("state", "ready, next deadline in 6 s")]
+    assert rows(folded(READY), now=104.0) == [("state", "ready, the round closes in 6 s")]
     assert rows(PanelState(), now=104.0) == [("state", "starting")]
 
 
 def test_the_panel_shows_the_latest_round() -> None:
     shown = dict(rows(folded(READY, ROUND), now=112.0))
     assert shown == {
-        "round": "7, next deadline in 8 s",
+        "round": "7; round 8 closes in 8 s",
         "replicas": "1 other met, 2 updates accepted",
         "last round": "committed 1a2b3c4d; 1 of 1 committed",
         "held-out CE": "2.134 nats/byte (training 2.200)",
