@@ -26,6 +26,7 @@ from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, ROUND, SAMPLES
 from blockswarm.swarm.policy.acceptance import PartReport
 from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of
 from blockswarm.swarm.policy.robust import growth_of
+from blockswarm.swarm.policy.standing import Standing
 from blockswarm.swarm.statements import (
     MAX_MEMBERS,
     MAX_REASON,
@@ -112,6 +113,8 @@ class Desk:
         self._clock = clock
         self._head = head
         self._books: dict[tuple[int, int], RoundBook] = {}
+        self.standings: dict[int, Standing] = {}
+        """Of each subject: whose updates had to be refused lately."""
         self.on_news: Callable[[int, Head], None] = lambda subject, head: None
         """Called for news of a proven state that outweighs ours."""
 
@@ -157,6 +160,10 @@ class Desk:
             )
         return self._books[key]
 
+    def standing(self, subject: int) -> Standing:
+        """Whose updates of ``subject`` had to be refused lately."""
+        return self.standings.setdefault(subject, Standing())
+
     def _open(self, request: Request, form: Body) -> tuple[dict[str, Any], RoundBook]:
         body = _read(form, request.body)
         return body, self.book(body["subject"], body["round"])
@@ -184,15 +191,22 @@ class Desk:
         if head is None:
             return Reply({})
         # A caller that may be behind must not have to believe us.
-        return Reply(claim_of(head, proven=head.digest != body["parent"]))
+        claim = claim_of(head, proven=head.digest != body["parent"])
+        until = self.standing(book.subject).out(book.round).get(request.peer_id)
+        return Reply(claim | {"out_until": until} if until else claim)
 
     async def _list(self, request: Request) -> Reply:
         members = self._statement("list", _read(LIST, request.body)["list"])
         book = self.book(members.subject, members.round)
         if self._clock.now() > self.times(book.round).meet_end:
             raise RpcRefused("late", f"the meeting of round {book.round} is over")
-        self._enter(lambda: book.accept_list(members))
+        self._accept_list(book, members)
         return Reply({})
+
+    def _accept_list(self, book: RoundBook, members: MemberList) -> None:
+        if out := self.standing(book.subject).out(book.round).keys() & set(members.members):
+            raise RpcRefused("kept-out", f"the list names {', '.join(out)}, whose updates had to be refused")
+        self._enter(lambda: book.accept_list(members))
 
     async def _news(self, request: Request) -> Reply:
         """A round we were not in has made a state: go over to it before the next one."""
@@ -218,8 +232,7 @@ class Desk:
         body = _read(PART, raw)
         book = self.book(body["subject"], body["round"])
         if book.members is None:  # the leader's own message may still be under way
-            members = self._statement("list", body["list"])
-            self._enter(lambda: book.accept_list(members))
+            self._accept_list(book, self._statement("list", body["list"]))
         begin, end = book.own_bounds
         expected = encoded_size(end - begin, self._manifest.averaging.compression)
         self._enter(lambda: book.check_share(sender, body["values"], length, expected))

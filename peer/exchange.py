@@ -20,6 +20,7 @@ from blockswarm.peer.heads import Head
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.phases import RoundTimes
+from blockswarm.swarm.policy.standing import Standing
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -70,6 +71,8 @@ class Exchange:
     reachable: bool = True
     may_be_alone: bool = True
     """Whether a round without others is ours to commit: not when this peer may have lost touch with them."""
+    standing: Standing = field(default_factory=Standing)
+    """Whose updates of this subject had to be refused lately."""
     owed: npt.NDArray[np.float32] | None = None
     """See `Reduced.owed`: ours to bring in again."""
     shortened: dict[str, float] = field(default_factory=dict)
@@ -81,6 +84,8 @@ class Exchange:
     """A fresh look at the records, once one was begun."""
     answered: set[str] = field(default_factory=set)
     """Peers that answered our meet message: alive, whether they take part or not."""
+    kept_out_by: dict[str, int] = field(default_factory=dict)
+    """Peers that keep us out because our updates had to be refused, and until which round."""
     ahead: list[Head] = field(default_factory=list)
     """Peers whose state outweighs ours."""
     problems: dict[str, str] = field(default_factory=dict)

@@ -20,8 +20,12 @@ CLAIM = Body(
     head_round=Optional(ROUND, 0),
     head_samples=Optional(SAMPLES, 0),
     certificate=Optional(octets(most=MAX_CERTIFICATE_BYTES), b""),
+    out_until=Optional(ROUND, 0),
 )
-"""How a peer names its newest state: in the answer to a meet message, and as news."""
+"""How a peer names its newest state: in the answer to a meet message, and as news.
+
+``out_until`` is of the answer alone: the asker's updates had to be refused, and it is kept out until that round.
+"""
 
 
 class ClaimRefused(Exception):

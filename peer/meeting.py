@@ -11,7 +11,8 @@ from typing import Any
 
 from blockswarm.peer.book import EntryRefused, Presence
 from blockswarm.peer.exchange import Exchange, RoundFailed
-from blockswarm.peer.heads import ClaimRefused, Head, newer_head
+from blockswarm.peer.heads import CLAIM, ClaimRefused, Head, newer_head
+from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.policy.acceptance import quorum
 from blockswarm.swarm.policy.grouping import choose_members
 from blockswarm.swarm.policy.leader import leader_order
@@ -53,7 +54,8 @@ async def meet(exchange: Exchange) -> MemberList:
     Everyone tells every replica on record (and whoever calls meanwhile) that it takes part. The first of those present,
     in the round's leader order, signs the list: at once when all replicas on record have spoken, at half time when some
     do not answer, and later when one answers that may still take part. The next in order takes its turn when no list
-    came. Whoever learns of a heavier state does not propose.
+    came. Whoever learns of a heavier state does not propose. Peers whose updates had to be refused lately are not
+    listed, and are told so; whom more than half of those that answer keep out sits the round out.
 
     Who knows of nobody looks at the records again, and who is left alone asks those that answered once more: two that
     commit alone at the same time are a fork. Who may have lost touch with the others proposes no list of itself alone.
@@ -79,6 +81,9 @@ async def meet(exchange: Exchange) -> MemberList:
         if exchange.ahead:
             newest = max(exchange.ahead, key=lambda head: head.samples)
             raise RoundFailed(f"this peer is behind: {newest.peer_id} holds round {newest.round}")
+        if 2 * len(exchange.kept_out_by) > len(exchange.answered):
+            until = max(exchange.kept_out_by.values())
+            raise RoundFailed(f"kept out until round {until}: the others had to refuse this peer's updates")
         turn = _own_turn(exchange, begin)
         if exchange.clock.now() >= turn:
             if len(_candidates(exchange)) == 1 and exchange.answered and not asked_last:
@@ -144,8 +149,10 @@ async def _ask(exchange: Exchange, peer_id: str, *, until: float) -> bool:
     exchange.problems.pop(peer_id, None)
     exchange.answered.add(peer_id)
     try:
+        if until := CLAIM.read(reply.body)["out_until"]:
+            exchange.kept_out_by[peer_id] = until
         head = await asyncio.to_thread(_read_claim, exchange, peer_id, reply.body)
-    except ClaimRefused as error:
+    except (ClaimRefused, MessageError) as error:
         exchange.problems[peer_id] = str(error)
         head = None
     if head is not None:
@@ -160,7 +167,9 @@ def _read_claim(exchange: Exchange, peer_id: str, body: dict[str, Any]) -> Head 
 
 def _candidates(exchange: Exchange) -> list[str]:
     """Those present that build on our state, in the round's order."""
-    same = [peer_id for peer_id, entry in exchange.book.present.items() if entry.parent == exchange.parent.digest]
+    out = exchange.standing.out(exchange.times.round).keys() - {exchange.own_id}
+    present = exchange.book.present.items()
+    same = [peer_id for peer_id, entry in present if entry.parent == exchange.parent.digest and peer_id not in out]
     return leader_order(
         same,
         run_digest=exchange.manifest.digest,
@@ -179,7 +188,7 @@ def _own_turn(exchange: Exchange, begin: float) -> float:
         return math.inf
     candidates = _candidates(exchange)
     rank = candidates.index(exchange.own_id)
-    silent = set(exchange.replicas) - set(exchange.book.present)
+    silent = set(exchange.replicas) - set(exchange.book.present) - set(exchange.standing.out(exchange.times.round))
     # Alone although others are, or may be, on record: they get their time to answer or to call, before a lone commit.
     deserted = len(candidates) == 1 and (exchange.looking or bool(exchange.replicas))
     if rank == 0 and not deserted and not silent - set(exchange.problems):

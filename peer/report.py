@@ -28,6 +28,7 @@ def round_event(
         "accepted": result.accepted,
         "rejected": result.rejected,
         "clipped": result.clipped,
+        "kept_out": result.kept_out,
         "late": [peer_id for peer_id, reason in result.rejected.items() if reason == "late"],
         "committed": result.state is not None,
         "lone": result.lone,

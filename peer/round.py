@@ -47,6 +47,8 @@ class RoundResult:
     """
     ahead: list[Head]
     problems: dict[str, str]
+    kept_out: dict[str, int]
+    """Peers that take no part for a time, because their updates had to be refused, and until which round."""
     bytes_sent: int
     bytes_saved: int
     """Bytes that encoding saved against sending float32."""
@@ -94,6 +96,8 @@ async def run_round(exchange: Exchange) -> RoundResult:
         failure = str(error)
     finally:
         phase("")
+    if (decision := exchange.book.decision) is not None:
+        exchange.standing.note(exchange.times.round, decision.weights, decision.rejected)
     sent = await off_loop(exchange.delta.nbytes, _sent, exchange, state, own_parts)
     return _result(exchange, state, failure, sent)
 
@@ -141,6 +145,7 @@ def _result(exchange: Exchange, state: State | None, failure: str, sent: npt.NDA
         sent=sent,
         ahead=list(exchange.ahead),
         problems=dict(exchange.problems),
+        kept_out=exchange.standing.out(book.round + 1),
         bytes_sent=exchange.bytes_sent,
         bytes_saved=exchange.bytes_saved,
         bytes_received=exchange.bytes_received + book.bytes_received,

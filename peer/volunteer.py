@@ -183,6 +183,7 @@ class Volunteer:
             samples=snapshot.samples[subject],
             replicas=self.view.replicas(subject),
             look_again=partial(self.view.look_again, subject),
+            standing=self.desk.standing(subject),
             reachable=self.reachable,
             may_be_alone=times.round >= self.alone_from,
             on_phase=lambda name: self._phase(subject, times.round, name),

@@ -92,6 +92,10 @@ def _round(event: Event) -> str:
     )
     if rejected := event.get("rejected"):
         parts.append("left out: " + ", ".join(f"{short_id(peer)} ({reason})" for peer, reason in rejected.items()))
+    if kept_out := event.get("kept_out"):
+        parts.append(
+            "kept out: " + ", ".join(f"{short_id(peer)} until round {until}" for peer, until in kept_out.items())
+        )
     return " · ".join(parts)
 
 

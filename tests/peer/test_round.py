@@ -147,6 +147,28 @@ async def test_a_bad_update_is_left_out_and_its_sender_named(fault: str, reason:
         assert len(result.accepted) == 2
 
 
+async def test_whose_updates_are_refused_again_is_kept_out_and_told_until_it_may_come_back():
+    wires = Wires(3)
+    bad = wires.ids[1]
+
+    async def one_round(wrong: bool) -> list[RoundResult]:
+        deltas = updates(wires)
+        if wrong:
+            deltas[1][:] = np.nan
+        return await wires.round(deltas)
+
+    first = await one_round(wrong=True)
+    assert first[0].rejected == {bad: "not finite"} and first[0].kept_out == {}
+    second = await one_round(wrong=True)
+    assert second[0].kept_out == second[2].kept_out == {bad: second[0].round + 2}
+    out = await one_round(wrong=False)
+    assert bad not in out[0].members and out[0].state is not None and len(out[0].accepted) == 2
+    assert out[1].state is None and ("kept out until round" in out[1].failure or "acknowledged" in out[1].failure)
+    wires[1].state = out[0].state  # it catches up meanwhile
+    back = await one_round(wrong=False)
+    assert set(back[0].accepted) == set(wires.ids) and back[0].kept_out == {}
+
+
 @pytest.mark.parametrize("value", [60000.0, np.nan])
 async def test_a_reducer_cannot_send_what_is_no_mean_of_the_updates(value: float):
     """Its part is left out of the state, it is named, and the others stay identical."""

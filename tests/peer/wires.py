@@ -171,6 +171,7 @@ class Wires:
             samples=samples,
             replicas=others if self.on_record else (),
             look_again=look_again,
+            standing=replica.desk.standing(self.subject),
         )
 
     def next_round(self) -> int:
