@@ -81,15 +81,15 @@ async def meet(exchange: Exchange) -> MemberList:
         if exchange.ahead:
             newest = max(exchange.ahead, key=lambda head: head.samples)
             raise RoundFailed(f"this peer is behind: {newest.peer_id} holds round {newest.round}")
-        if 2 * len(exchange.kept_out_by) > len(exchange.answered):
-            until = max(exchange.kept_out_by.values())
-            raise RoundFailed(f"kept out until round {until}: the others had to refuse this peer's updates")
         turn = _own_turn(exchange, begin)
         if exchange.clock.now() >= turn:
             if len(_candidates(exchange)) == 1 and exchange.answered and not asked_last:
                 asked_last = True
                 await _ask_last(exchange)
                 continue
+            if 2 * len(exchange.kept_out_by) > len(exchange.answered):
+                until = max(exchange.kept_out_by.values())
+                raise RoundFailed(f"kept out until round {until}: the others had to refuse this peer's updates")
             exchange.require_before(times.meet_end, "the list")
             await _propose(exchange)
             break
