@@ -20,7 +20,7 @@ import numpy.typing as npt
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
 from blockswarm.swarm.codec import CodecError, decode, encode, is_lossless
-from blockswarm.swarm.policy.acceptance import PartReport, decide
+from blockswarm.swarm.policy.acceptance import PartReport, Verdict, decide
 from blockswarm.swarm.policy.robust import Robust, own_share, robust_mean
 from blockswarm.swarm.statements import Decision
 
@@ -145,17 +145,23 @@ async def agree(exchange: Exchange) -> Decision:
     return book.decision
 
 
+def verdict_of(exchange: Exchange) -> Verdict:
+    """What the reports that have come here say of every sender."""
+    settings, book = exchange.manifest.averaging, exchange.book
+    return decide(
+        book.require_members().samples,
+        list(book.reports.values()),
+        max_norm_ratio=settings.max_norm_ratio,
+        max_weight_ratio=settings.max_weight_ratio,
+        robust=settings.robust,
+        clip_ratio=settings.clip_ratio,
+    )
+
+
 def _decide(exchange: Exchange) -> None:
     book = exchange.book
     members = book.require_members()
-    verdict = decide(
-        members.samples,
-        list(book.reports.values()),
-        max_norm_ratio=exchange.manifest.averaging.max_norm_ratio,
-        max_weight_ratio=exchange.manifest.averaging.max_weight_ratio,
-        robust=exchange.manifest.averaging.robust,
-        clip_ratio=exchange.manifest.averaging.clip_ratio,
-    )
+    verdict = verdict_of(exchange)
     if not verdict.weights:
         raise RoundFailed("no update came whole and in time: " + _reasons(verdict.rejected))
     reported = tuple(index for index in book.reducers() if members.members[index] in book.reports)

@@ -149,8 +149,8 @@ async def _ask(exchange: Exchange, peer_id: str, *, until: float) -> bool:
     exchange.problems.pop(peer_id, None)
     exchange.answered.add(peer_id)
     try:
-        if until := CLAIM.read(reply.body)["out_until"]:
-            exchange.kept_out_by[peer_id] = until
+        if out_until := CLAIM.read(reply.body)["out_until"]:
+            exchange.kept_out_by[peer_id] = out_until
         head = await asyncio.to_thread(_read_claim, exchange, peer_id, reply.body)
     except (ClaimRefused, MessageError) as error:
         exchange.problems[peer_id] = str(error)

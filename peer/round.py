@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from blockswarm.peer.allreduce import agree, gather, scatter
+from blockswarm.peer.allreduce import agree, gather, scatter, verdict_of
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.commit import commit
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
@@ -97,7 +97,9 @@ async def run_round(exchange: Exchange) -> RoundResult:
     finally:
         phase("")
     if (decision := exchange.book.decision) is not None:
-        exchange.standing.note(exchange.times.round, decision.weights, decision.rejected)
+        faults = verdict_of(exchange).rejected  # a leader's word alone keeps nobody out
+        refused = {peer_id: faults[peer_id] for peer_id in decision.rejected if peer_id in faults}
+        exchange.standing.note(exchange.times.round, decision.weights, refused)
     sent = await off_loop(exchange.delta.nbytes, _sent, exchange, state, own_parts)
     return _result(exchange, state, failure, sent)
 

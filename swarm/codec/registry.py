@@ -85,9 +85,8 @@ def encode(values: Float32, name: str) -> bytes:
 def decode(data: bytes | bytearray | memoryview, count: int, name: str) -> Float32:
     """The ``count`` values that ``data`` means, the same bits on every machine.
 
-    A float32 vector, new or lying where ``data`` lies: to be read, not written to.
-        Integers are exact in float32 and each is multiplied once; no mathematical library is involved
-    (those not in `FOR_RUNS` excepted).
+    A float32 vector, new or lying where ``data`` lies: to be read, not written to. Integers are exact in float32 and
+    each is multiplied once; no mathematical library is involved (those not in `FOR_RUNS` excepted).
 
     Raises
     ------

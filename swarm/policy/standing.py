@@ -46,7 +46,7 @@ class Standing:
         accepted : iterable of str
             Whose updates were in the average: their refusals are forgotten.
         rejected : mapping
-            Peer to reason, as in the decision.
+            Peer to reason, of those whose updates the decision leaves out.
         """
         for peer_id in accepted:
             self._records.pop(peer_id, None)
