@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 def round_event(
     result: RoundResult, snapshot: Snapshot, manifest: Manifest, head: State, heldout_ce: float | None
 ) -> dict[str, Any]:
-    """The round's report as an event: figures in SI units, digests in hex, cross-entropies in nats per byte."""
+    """The round's report as an event: figures in SI units, digests in hex, cross-entropies in nats per byte.
+
+    ``head`` is the state held as the round ended: what was fetched since is no result of it.
+    """
     event: dict[str, Any] = {
         "event": "round",
         "run_id": manifest.run_id,

@@ -144,10 +144,10 @@ class Volunteer:
                 self.emit({"event": "warning", "message": f"round {times.round} was over before this peer came to it"})
                 return
             results = await asyncio.gather(*(self._take_part(exchange) for exchange in exchanges))
+            heads = {result.subject: self.live.head(result.subject) for result in results}  # of this round, not later
         self.heldout_ce = await self.trainer.run(lambda learner: learner.evaluate(self.heldout))
         for result in results:
-            head = self.live.head(result.subject)
-            self.emit(round_event(result, snapshot, self.manifest, head, self.heldout_ce))
+            self.emit(round_event(result, snapshot, self.manifest, heads[result.subject], self.heldout_ce))
             if result.ahead:
                 not_before = times.close + COMMIT_SETTLES_SECONDS
                 self.catch_up.start(result.subject, result.ahead, not_before=not_before)

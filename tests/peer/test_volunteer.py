@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -115,6 +115,27 @@ async def test_who_was_stopped_for_rounds_looks_around_before_it_takes_part_agai
         (9, 2 * subjects, True),
     ]
     assert bench.directory.answered == MANIFEST.model.blocks and bench.directory.failures == failures
+
+
+async def test_a_round_reports_the_state_it_made_although_a_newer_one_was_fetched_before_the_report(bench: Bench):
+    newer, trainer = bench.world.state(9), bench.world.trainer
+
+    class Overtaken:
+        """The trainer; while it evaluates, news of a later round arrives."""
+
+        step_seconds = trainer.step_seconds
+
+        async def run(self, work: Callable[[Any], Any]) -> Any:
+            await bench.world.live.adopt(newer)
+            return await trainer.run(work)
+
+    bench.volunteer.trainer = Overtaken()
+    times = bench.desk.times(3)
+    await bench.world.clock.advance(times.train_end - bench.world.clock.now())
+    await bench.volunteer.one_round(times)
+    (report,) = [event for event in bench.told("round") if event["subject"] == BLOCK]
+    assert report["committed"] and report["state_round"] == 3
+    assert report["digest"] != newer.digest.hex() == bench.world.live.head(BLOCK).digest.hex()
 
 
 async def test_weights_that_are_not_finite_are_told_and_begin_again_without_this_round(bench: Bench):
