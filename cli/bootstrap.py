@@ -73,7 +73,7 @@ def ensure_manifest(path: Path, size: str | None, options: dict[str, Any]) -> No
     GivenManifestError
         When the file differs from what the options ask for, or is missing and ``size`` is not given.
     """
-    from blockswarm.model.config import RECIPES, SIZES
+    from blockswarm.model.config import SIZES, recipe_name
     from blockswarm.swarm.errors import GivenManifestError
     from blockswarm.swarm.manifest import Manifest
 
@@ -85,7 +85,8 @@ def ensure_manifest(path: Path, size: str | None, options: dict[str, Any]) -> No
             return
         known = {
             "name": found.name,
-            "recipe": next((name for name, recipe in RECIPES.items() if recipe == found.recipe), None),
+            "recipe": recipe_name(found.recipe),
+            "train_samples": found.recipe.train_samples,
             "data": found.data.name,
             "round_seconds": found.rounds.seconds,
             "seed": found.seed,

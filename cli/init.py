@@ -38,6 +38,12 @@ def manifest_options(function: Function) -> Function:
         click.option(
             "--data", metavar="NAME", help="Corpus to train on: docs, hf:<dataset>[:config], or a name. [default: docs]"
         ),
+        click.option(
+            "--train-samples",
+            type=int,
+            metavar="N",
+            help="Sequences after which a block is trained no more, only served; 0 = no end. [default: 0]",
+        ),
         click.option("--recipe", metavar="NAME", help="Training recipe: default or paper. [default: default]"),
         click.option("--name", metavar="NAME", help="Name of the run, a-z 0-9 and -. [default: demo]"),
     ):

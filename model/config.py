@@ -10,7 +10,7 @@ import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, Literal, Self
 
 from blockswarm.model.errors import ModelError
@@ -246,3 +246,11 @@ RECIPES: dict[str, Recipe] = {
 """Named recipes. ``paper`` is the objective as published; ``default`` is the best found (docs/results.md): z = 0 in
 three quarters of the sequences trains what the parallel readout asks for, Muon moves the layers' matrices, and a high
 rate for the rest lets rows of the n-gram tables learn from the few times they are met."""
+
+
+def recipe_name(recipe: Recipe) -> str | None:
+    """The name under which ``recipe`` is known, wherever its training ends; ``None`` for one's own."""
+    for name, known in RECIPES.items():
+        if replace(known, train_samples=recipe.train_samples) == recipe:
+            return name
+    return None

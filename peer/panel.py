@@ -55,9 +55,11 @@ class PanelState:
             )
         elif kind == "training":
             state = replace(self, phase="training")
+        elif kind == "trained":
+            state = replace(self, phase="serving", next_deadline=None)
         elif kind == "stopped":
             state = replace(self, phase="leaving")
-        line = describe(event) if kind in {*PROBLEMS, "state"} or "message" in event else None
+        line = describe(event) if kind in {*PROBLEMS, "state", "trained"} or "message" in event else None
         return replace(state, notes=(*state.notes, line)[-NOTES:]) if line else state
 
     def _after_round(self, event: Event) -> PanelState:

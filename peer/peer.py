@@ -158,6 +158,7 @@ class Peer:
             training = post.volunteer.run(
                 rounds_left,
                 on_training=self._trains,
+                on_trained=self._serves,
                 wish_to_move=self._wish_to_move if self.config.block is None else None,
             )
             target = await first_of(training, _trainer_failed(post.trainer))
@@ -170,6 +171,10 @@ class Peer:
     def _trains(self) -> None:
         release_startup_pages()
         self.state = "TRAINING"
+        self._committed()
+
+    def _serves(self) -> None:
+        self.state = "SERVING"
         self._committed()
 
     def _tell_ready(self, connection: Connection, block: int) -> None:

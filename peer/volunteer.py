@@ -65,6 +65,8 @@ class Volunteer:
     reachable: bool = True
 
     rounds_done: int = 0
+    resting: bool = False
+    """Training has ended here."""
     alone_from: int = 0
     """First round that this peer may commit alone: after a sleep it gives its connections a round to come back."""
     heldout_ce: float | None = None
@@ -75,6 +77,7 @@ class Volunteer:
         rounds: int | None,
         *,
         on_training: Callable[[], None] = lambda: None,
+        on_trained: Callable[[], None] = lambda: None,
         wish_to_move: Callable[[int], int | None] | None = None,
     ) -> int | None:
         """Take part in round after round.
@@ -85,6 +88,8 @@ class Volunteer:
             Return after so many; ``None`` goes on for ever.
         on_training : callable
             Called once this peer trains, from the newest state there is: others may count on it.
+        on_trained : callable
+            Called once the block's training has ended: from now on this peer serves, and follows what others commit.
         wish_to_move : callable, optional
             Asked after every round, with its number, for a block that needs this peer more.
 
@@ -106,12 +111,31 @@ class Volunteer:
             number = max(number + 1, self._joinable())
             if asleep:
                 self.alone_from = number + 1
-            await self.one_round(self.desk.times(number))
+            if self.trained:
+                await self._sit_out(self.desk.times(number), on_trained)
+            else:
+                await self.one_round(self.desk.times(number))
             self.rounds_done += 1
             target = wish_to_move(number) if wish_to_move else None
             if target is not None:
                 return target
         return None
+
+    @property
+    def trained(self) -> bool:
+        """Whether the block's training has ended: it has the certified samples that the recipe asks for."""
+        end = self.manifest.recipe.train_samples
+        return 0 < end <= self.live.head(self.live.block).samples
+
+    async def _sit_out(self, times: RoundTimes, on_trained: Callable[[], None]) -> None:
+        """A round after the end of training."""
+        if not self.resting:
+            self.resting = True
+            self.trainer.train(False)
+            head = self.live.head(self.live.block)
+            self.emit({"event": "trained", "block": self.live.block, "round": head.round, "samples": head.samples})
+            on_trained()
+        await self.clock.sleep_until(times.close)
 
     def _joinable(self) -> int:
         """The first round that there is time to take part in."""

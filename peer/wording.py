@@ -54,6 +54,8 @@ def describe(event: Event) -> str | None:
             return _ready(event)
         case "training":
             return "training: the first local step is done"
+        case "trained":
+            return f"training of block {event.get('block')} has ended with {event.get('samples')} samples: serving it"
         case "round":
             return None if event.get("subject") == EMBEDDING else _round(event)
         case "state":

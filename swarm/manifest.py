@@ -256,6 +256,7 @@ def create_manifest(
     now: float,
     size: str | ModelConfig = "tiny",
     recipe: str | Recipe = "default",
+    train_samples: int | None = None,
     data: str = "docs",
     heldout_digest: str = "",
     round_seconds: float = 10.0,
@@ -288,6 +289,8 @@ def create_manifest(
         Unix seconds; the first round starts at the next whole second.
     size, recipe
         A key of ``SIZES`` and ``RECIPES``, or one's own.
+    train_samples : int, optional
+        Certified samples of a block with which its training ends, in place of the recipe's; 0 = never.
     data, heldout_digest : str
         Name of the corpus; hex SHA-256 of its held-out bytes where everyone has the same ones.
     round_seconds : float
@@ -313,7 +316,9 @@ def create_manifest(
         When a value is out of range, or the round is too short for the size of an update.
     """
     model = _pick(size, SIZES, "model size")
-    chosen_recipe = _pick(recipe, RECIPES, "recipe")
+    chosen_recipe = _pick(recipe, RECIPES, "recipe").to_mapping()
+    if train_samples is not None:
+        chosen_recipe["train_samples"] = train_samples
     problems = check_sizes(model, outer)
     if not (math.isfinite(round_seconds) and round_seconds > 0):
         problems.append(f"{option('round_seconds')} {round_seconds}: must be a positive number of seconds")
@@ -338,7 +343,7 @@ def create_manifest(
         "seed": seed,
         "genesis_time": float(math.ceil(now)),
         "model": model.to_mapping(),
-        "recipe": chosen_recipe.to_mapping(),
+        "recipe": chosen_recipe,
         "data": {"name": data, "heldout_digest": heldout_digest},
         "rounds": {
             "seconds": float(round_seconds),

@@ -206,15 +206,21 @@ def describe(error: ValidationError) -> list[str]:
     return problems
 
 
-_ARGUMENTS = {"name": "name", "seed": "seed", "data.name": "data", "rounds.seconds": "round_seconds"}
+_ARGUMENTS = {
+    "name": "name",
+    "seed": "seed",
+    "recipe.train_samples": "train_samples",
+    "data.name": "data",
+    "rounds.seconds": "round_seconds",
+}
 
 
 def as_argument(problem: str) -> str:
     """A problem of a new manifest, its field called as whoever makes the manifest gives it."""
-    field, colon, reason = problem.partition(": ")
+    field = re.split("[: ]", problem, maxsplit=1)[0]
     section, _, name = field.rpartition(".")
     argument = name if section == "averaging" else _ARGUMENTS.get(field)
-    return f"{option(argument)}{colon}{reason}" if argument else problem
+    return option(argument) + problem.removeprefix(field) if argument else problem
 
 
 def _plain_words(message: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blockswarm.model.config import RECIPES, SIZES
+from blockswarm.model.config import SIZES, recipe_name
 from blockswarm.model.windows import context_rule
 from blockswarm.swarm.manifest import Manifest, subject_name
 
@@ -118,7 +118,7 @@ def _digest_rule(manifest: Manifest) -> str:
 def _facts(summary: ModelSummary) -> list[tuple[str, str]]:
     manifest, model = summary.manifest, summary.manifest.model
     size = next((name for name, config in SIZES.items() if config == model), "of its own")
-    recipe = next((name for name, known in RECIPES.items() if known == manifest.recipe), "of its own")
+    recipe = recipe_name(manifest.recipe) or "of its own"
     return [
         ("run", f"`{manifest.run_id}`, manifest `{manifest.digest.hex()}`"),
         (

@@ -99,6 +99,7 @@ def test_init_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         ("--outer adam", "--outer: must be 'none' or 'nesterov'"),
         ("--robust median", "--robust: must be"),
         ("--seed -1", "--seed: must be"),
+        ("--train-samples -1", "--train-samples = -1: must lie between 0 and"),
         ("--name A_", "--name: must be"),
     ],
 )
@@ -147,6 +148,7 @@ def test_bootstrap_uses_the_manifest_that_is_there_and_says_so(
         ("tiny", {"name": "other"}, "--name"),
         ("tiny", {"round_seconds": 77.0}, "--round-seconds"),
         ("tiny", {"recipe": "paper"}, "--recipe"),
+        ("tiny", {"train_samples": 1000}, "--train-samples"),
         ("tiny", {"compression": "fp16"}, "--compression"),
         ("tiny", {"outer": "nesterov"}, "--outer"),
         ("tiny", {"robust": "trimmed"}, "--robust"),

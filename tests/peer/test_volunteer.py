@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,6 +117,32 @@ async def test_who_was_stopped_for_rounds_looks_around_before_it_takes_part_agai
         (9, 2 * subjects, True),
     ]
     assert bench.directory.answered == MANIFEST.model.blocks and bench.directory.failures == failures
+
+
+async def test_when_training_has_ended_a_volunteer_goes_on_serving(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    world, volunteer = bench.world, bench.volunteer
+    volunteer.manifest = replace(MANIFEST, recipe=replace(MANIFEST.recipe, train_samples=1000))
+    rounds: list[int] = []
+
+    async def one_round(times: RoundTimes) -> None:
+        rounds.append(times.round)
+        await world.live.adopt(world.state(times.round, samples=500 * times.round))
+        await world.clock.advance(times.close - world.clock.now())
+
+    monkeypatch.setattr(volunteer, "one_round", one_round)
+    world.trainer.train(True)
+    ended = asyncio.Event()
+    running = asyncio.create_task(volunteer.run(3, on_trained=ended.set))
+    async with asyncio.timeout(10):
+        await ended.wait()
+    assert rounds == [1, 2] and bench.told("trained") == [
+        {"event": "trained", "block": BLOCK, "round": 2, "samples": 1000}
+    ]
+    steps = world.trainer.steps
+    await world.clock.advance(bench.desk.times(3).close - world.clock.now())
+    async with asyncio.timeout(10):
+        await running
+    assert rounds == [1, 2] and world.trainer.steps == steps
 
 
 async def test_a_round_reports_the_state_it_made_although_a_newer_one_was_fetched_before_the_report(bench: Bench):
