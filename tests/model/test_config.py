@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
+from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe, recipe_name
 from blockswarm.model.errors import ModelError
 
 
@@ -94,3 +94,9 @@ def test_the_light_modules_import_without_torch() -> None:
     names = ["config", "corpus", "errors", "layout", "mixing", "partition", "sampling", "windows"]
     code = "import sys\n" + "".join(f"import blockswarm.model.{name}\n" for name in names)
     subprocess.run([sys.executable, "-c", code + "assert 'torch' not in sys.modules"], check=True)
+
+
+def test_a_recipe_keeps_its_name_wherever_its_training_ends() -> None:
+    for name, recipe in RECIPES.items():
+        assert recipe_name(replace(recipe, train_samples=5000)) == name
+    assert recipe_name(replace(RECIPES["paper"], batch=17)) is None

@@ -249,6 +249,11 @@ def test_a_missed_deadline_is_not_counted_below_zero() -> None:
     assert dict(rows(folded(READY, ROUND), now=500.0))["round"] == "7"
 
 
+def test_after_the_end_of_training_the_panel_counts_down_to_no_round() -> None:
+    shown = dict(rows(folded(READY, ROUND, {"event": "trained", "block": 1, "samples": 99}), now=112.0))
+    assert shown["round"] == "7"
+
+
 def test_the_panel_keeps_the_latest_messages_and_names_who_was_left_out() -> None:
     warnings = [{"event": "warning", "message": f"warning {number}"} for number in range(10)]
     state = folded(*warnings, {**ROUND, "rejected": {"12D3KooWbadbad": "not finite"}})

@@ -75,6 +75,10 @@ def test_a_newcomer_reads_where_it_is_reachable() -> None:
     [
         ({"event": "error", "message": "no space left"}, "error: no space left"),
         ({"event": "warning", "message": "slow", "repeated": 7}, "warning: slow (repeated 7 times)"),
+        (
+            {"event": "trained", "block": 2, "samples": 12000},
+            "training of block 2 has ended with 12000 samples: serving it",
+        ),
         ({"event": "stopped", "reason": "all rounds are done"}, "leaving: all rounds are done"),
         ({"event": "stopped", "reason": ""}, "leaving"),
         ({"event": "stopped", "reason": "p2pd was killed", "failed": True}, None),
