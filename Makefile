@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo results test lint format clean
+.PHONY: help install demo results test soak lint format clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -33,6 +33,9 @@ results: install ## run every experiment on DATA (hours; goes on where it stoppe
 
 test: install ## lint, types and all tests: unit first, then integration with real processes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/test.sh
+
+soak: install ## hundreds of rounds of a real swarm under faults; ARGS="--rounds 60 --report FILE" (1000 rounds: 1.5 hours)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONPATH=.dev:. $(BIN)/python -m tests.soak $(ARGS)
 
 lint: install ## ruff check, ruff format --check, mypy
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/test.sh lint

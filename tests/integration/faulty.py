@@ -1,7 +1,7 @@
 """The ``blockswarm`` command with faults built in, run by tests in place of it: ``python faulty.py join …``.
 
-It is the real program until the file ``fault.json`` in its working folder names a round to come and a place in that
-round's list of members. The one volunteer in that place then does in that round what the file says:
+It is the real program until the file ``fault.json`` in its working folder names a round to come and a ``peer``, or a
+``place`` in that round's list of members. That one volunteer then does in that round what the file says:
 
 ``nan``, ``huge``, ``short``, ``reshaped``
     It sends parts of its update that are not finite, a thousand times too large, cut short, or said to be of another
@@ -54,7 +54,9 @@ def fault_of(exchange: Exchange) -> dict[str, Any]:
     if members is None or exchange.book.subject == EMBEDDING or not FILE.exists():
         return {}
     fault: dict[str, Any] = json.loads(FILE.read_text())
-    if fault["round"] != exchange.times.round or members.members[fault["place"]] != exchange.own_id:
+    if fault["round"] != exchange.times.round:
+        return {}
+    if exchange.own_id != fault.get("peer", members.members[fault.get("place", 0)]):
         return {}
     return fault
 
