@@ -24,6 +24,7 @@ from blockswarm.peer.batching import joined, noise, pieces, split_z, stack
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.memory import KEPT_READERS
 from blockswarm.swarm.messages import (
     ChunkRequest,
     HeadRequest,
@@ -43,9 +44,6 @@ Float32 = NDArray[np.float32]
 
 MAX_WAITING = 12
 """Serving requests accepted at a time, the one in work included: 12 answers of at most 4 MiB."""
-
-KEPT_READERS = 3
-"""Pairs of block state and embedding that are ready to answer: two copies of a block each."""
 
 HANDLER_SECONDS = 30.0
 

@@ -13,6 +13,9 @@ PROCESS_BYTES = 430 * 10**6
 KEPT_STATES = 3
 """Certified states a peer holds to serve sessions that pinned one."""
 
+KEPT_READERS = 3
+"""Pairs of block state and embedding that are ready to answer, at most: two copies of a block each."""
+
 
 @dataclass(frozen=True)
 class MemoryEstimate:
@@ -24,12 +27,15 @@ class MemoryEstimate:
     activations: int
     states: int
     """Certified states kept for serving, and the buffers of one round (snapshot, update, sum, candidate)."""
+    readers: int
+    """Copies of states that answer requests, once there are any."""
     process: int
 
     @property
     def total(self) -> int:
         """Sum of all, bytes."""
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.states + self.process
+        training = self.parameters + self.gradients + self.optimizer + self.activations
+        return training + self.states + self.readers + self.process
 
     def __str__(self) -> str:
         parts = (
@@ -38,6 +44,7 @@ class MemoryEstimate:
             ("optimizer", self.optimizer),
             ("activations", self.activations),
             ("states", self.states),
+            ("readers", self.readers),
             ("process", self.process),
         )
         return f"{self.total / 1e6:,.0f} MB (" + ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in parts) + ")"
@@ -66,5 +73,6 @@ def memory_estimate(manifest: Manifest) -> MemoryEstimate:
         optimizer=2 * flat,
         activations=batch * model.context * per_position,
         states=(KEPT_STATES + 1) * (2 if manifest.has_momentum else 1) * flat + 3 * flat,
+        readers=KEPT_READERS * 2 * flat,
         process=PROCESS_BYTES,
     )
