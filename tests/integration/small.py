@@ -221,7 +221,8 @@ class Replicas:
         self.nodes += [self.swarm.start_volunteer(0, program=FAULTY) for _ in range(count)]
 
     def stop(self, *leaving: Node) -> None:
-        """Let some leave as after Ctrl-C, at the same time."""
+        """Let some leave as after Ctrl-C, at the same time, once they are up."""
+        peer_ids(leaving)
         for node in leaving:
             node.kill(signal.SIGINT)
         for node in leaving:

@@ -235,12 +235,7 @@ def test_text_stays_the_same_when_a_holder_of_each_block_dies(served: Served) ->
     asked = {"prompt": "The ", "max_bytes": 200, "seed": 7, "temperature": 1.0, "timeout": 300.0}
     with connected(served.swarm) as client, connected(served.swarm) as other:
         client.do("begin", **asked)
-        # Only the holders to be killed can answer for a moment, so it is certain that they are in use.
-        for node in served.spares:
-            node.kill(signal.SIGSTOP)
         first = client.do("more", characters=10)
-        for node in served.spares:
-            node.kill(signal.SIGCONT)
         pin = first.last["pin"]
         text = first.result + client.do("more", characters=10).result
         undisturbed = other.do("generate", **asked, pin=pin)
@@ -255,8 +250,14 @@ def test_text_stays_the_same_when_a_holder_of_each_block_dies(served: Served) ->
             return [newest_round(nodes[1]) - begun[block] for block, nodes in served.holders.items()]
 
         wait_until(lambda: max(read_on()) >= 1, "new round", nodes=served.spares)
+        # For a moment only the holders to be killed can answer, so it is certain that they are in use.
+        for node in served.spares:
+            node.kill(signal.SIGSTOP)
+        text += client.do("more", characters=5).result
         for node in served.victims:
             node.kill(signal.SIGKILL)
+        for node in served.spares:
+            node.kill(signal.SIGCONT)
         # Holders keep the newest three states of a block, and older ones that somebody uses: those of this text.
         wait_until(lambda: min(read_on()) >= 4, "four new rounds", nodes=served.spares)
         last = client.do("more")
