@@ -71,7 +71,7 @@ def test_a_replica_that_sends_garbage_is_left_out_by_name(
     replicas: Replicas, fault: str, place: int, reason: str
 ) -> None:
     nodes = replicas.bring(3)
-    # Who has sent garbage before must send something good first, or it would be kept out (see `swarm/policy/standing.py`).
+    # Who has sent garbage before sends something good first, or it would be kept out (`swarm/policy/standing.py`).
     wait_together(nodes, after=next_round(replicas.swarm) - 1)
     number = arm(replicas.swarm, fault, place)
     events = rounds_of(nodes, number)
