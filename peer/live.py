@@ -36,6 +36,8 @@ class Snapshot:
     """Clock time since the snapshot before."""
     trained: int
     """Samples trained since the snapshot before."""
+    busy: float
+    """Seconds spent in steps since the snapshot before."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class LiveWeights:
         self._store = store
         self._trainer = trainer
         self._candidates: dict[int, Settlement] = {}
-        self._last_snapshot = (clock.now(), 0)
+        self._last_snapshot = (clock.now(), 0, 0.0)
 
     def head(self, subject: int) -> State:
         """The newest certified state of one of our subjects."""
@@ -91,15 +93,15 @@ class LiveWeights:
     async def snapshot(self) -> Snapshot:
         """Copy the live weights between two steps, and give out the next local steps."""
 
-        def take(learner: Learner) -> tuple[Float32, Float32, int, float | None]:
+        def take(learner: Learner) -> tuple[Float32, Float32, int, float, float | None]:
             theta, embedding = learner.read()
             self._trainer.renew_steps()
-            return theta, embedding, self._trainer.samples, self._trainer.take_loss()
+            return theta, embedding, self._trainer.samples, self._trainer.busy_seconds, self._trainer.take_loss()
 
-        theta, embedding, total, loss = await self._trainer.run(take)
+        theta, embedding, total, busy, loss = await self._trainer.run(take)
         now = self._clock.now()
-        before, before_samples = self._last_snapshot
-        self._last_snapshot = (now, total)
+        before, before_samples, before_busy = self._last_snapshot
+        self._last_snapshot = (now, total, busy)
         seconds, trained = max(1e-6, now - before), total - before_samples
         self.samples_per_second = trained / seconds
         return Snapshot(
@@ -108,6 +110,7 @@ class LiveWeights:
             loss=loss,
             seconds=seconds,
             trained=trained,
+            busy=busy - before_busy,
         )
 
     async def settle(self, settlement: Settlement) -> None:

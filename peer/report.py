@@ -44,6 +44,7 @@ def round_event(
         "loss": snapshot.loss,
         "heldout_ce": heldout_ce,
         "samples_per_s": snapshot.trained / snapshot.seconds,
+        "busy_share": round(min(1.0, snapshot.busy / snapshot.seconds), 4),
         "bytes_sent": result.bytes_sent,
         "bytes_saved": result.bytes_saved,
         "bytes_received": result.bytes_received,
