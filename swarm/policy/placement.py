@@ -75,7 +75,7 @@ def choose_block(blocks: int, replicas: Iterable[Replica], *, own_id: str) -> in
         Block number, 0 … blocks-1.
     """
     speeds = _speeds(blocks, [replica for replica in replicas if replica.peer_id != own_id])
-    return min(range(blocks), key=lambda block: (_strength(speeds[block]), _hash(own_id, block)))
+    return min(range(blocks), key=lambda block: (_strength(speeds[block]), peer_hash(own_id, block)))
 
 
 def settle(blocks: int, replicas: Iterable[Replica], *, own_id: str, own_block: int) -> int:
@@ -99,7 +99,7 @@ def settle(blocks: int, replicas: Iterable[Replica], *, own_id: str, own_block: 
     """
     others = [replica for replica in replicas if replica.peer_id != own_id and 0 <= replica.block < blocks]
     joining = [replica for replica in others if replica.joining] + [Replica(own_id, own_block, joining=True)]
-    joining.sort(key=lambda replica: _hash(replica.peer_id))
+    joining.sort(key=lambda replica: peer_hash(replica.peer_id))
     settled = [replica for replica in others if not replica.joining]
     assumed = _assumed_speed(settled)
     speeds = _speeds(blocks, settled)
@@ -154,12 +154,12 @@ def should_move(
     own_speed = mine.speed if mine.speed > 0 else assumed
     before = _speeds(blocks, [*others, Replica(own_id, own_block, own_speed)])
     strongest = max(range(blocks), key=lambda block: (_strength(before[block]), -block))
-    mover = min([own_id, *(replica.peer_id for replica in stay)], key=lambda peer_id: _hash(peer_id, turn))
+    mover = min([own_id, *(replica.peer_id for replica in stay)], key=lambda peer_id: peer_hash(peer_id, turn))
     if own_block != strongest or mover != own_id:
         return None
     target = min(
         (block for block in range(blocks) if block != own_block),
-        key=lambda block: (_strength(before[block]), _hash(own_id, block)),
+        key=lambda block: (_strength(before[block]), peer_hash(own_id, block)),
         default=own_block,
     )
     if target == own_block:
@@ -198,5 +198,6 @@ def _speeds(blocks: int, replicas: Sequence[Replica]) -> list[list[float]]:
     return speeds
 
 
-def _hash(peer_id: str, number: int = 0) -> bytes:
+def peer_hash(peer_id: str, number: int = 0) -> bytes:
+    """What decides among equals: every peer computes the same, and nobody can choose it."""
     return hashlib.sha256(f"{peer_id}\0{number}".encode()).digest()
