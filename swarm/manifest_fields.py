@@ -189,13 +189,13 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
     return "unknown key" + (f" (did you mean {near[0]!r}?)" if near else "; remove it")
 
 
-def describe(error: ValidationError) -> list[str]:
-    """Each of pydantic's complaints as one ``field: reason``."""
+def describe(error: ValidationError, document: type[BaseModel] = Document) -> list[str]:
+    """Each of pydantic's complaints about a ``document`` as one ``field: reason``."""
     problems = []
     for item in error.errors(include_url=False):
         path = ".".join(str(part) for part in item["loc"] if part not in ("int", "str")) or "(top level)"
         if item["type"] == "extra_forbidden":
-            reason = unknown_key(str(item["loc"][-1]), _known_keys(item["loc"][:-1]))
+            reason = unknown_key(str(item["loc"][-1]), _known_keys(item["loc"][:-1], document))
         elif item["type"] == "missing":
             reason = "missing"
         else:
@@ -232,10 +232,11 @@ def _plain_words(message: str) -> str:
     return message.replace("a valid", "a", 1)
 
 
-def _known_keys(path: tuple[int | str, ...]) -> list[str]:
-    section: Any = Document
+def _known_keys(path: tuple[int | str, ...], document: type[BaseModel]) -> list[str]:
+    section: Any = document
     for part in path:
-        section = section.model_fields[part].annotation
+        # A number is a place in a list of sections, whose type holds theirs.
+        section = typing.get_args(section)[0] if isinstance(part, int) else section.model_fields[part].annotation
     return list(section.model_fields)
 
 

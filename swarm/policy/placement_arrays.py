@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,8 +151,8 @@ def choose_mover(
     block: Ints,
     speed: Floats,
     joining: Bools,
-    ids: Sequence[str],
     *,
+    id_of: Callable[[int], str],
     turn: int,
     gain: float = MOVE_GAIN,
 ) -> tuple[int, int] | None:
@@ -162,8 +162,10 @@ def choose_mover(
     ----------
     blocks : int
         Number of blocks of the model.
-    block, speed, joining, ids : shape [replicas]
+    block, speed, joining : ndarray, shape [replicas]
         Everyone on record.
+    id_of : callable
+        Peer id of a replica by its index; asked of few.
     turn : int
         Number of the round.
     gain : float
@@ -182,10 +184,10 @@ def choose_mover(
     stay = np.flatnonzero((block == strongest) & ~joining)
     if len(stay) < 2:
         return None
-    mover = int(min(stay, key=lambda index: peer_hash(ids[index], turn)))
+    mover = int(min(stay, key=lambda index: peer_hash(id_of(int(index)), turn)))
     target = min(
         (number for number in range(blocks) if number != strongest),
-        key=lambda number: (strengths.key(number), peer_hash(ids[mover], number)),
+        key=lambda number: (strengths.key(number), peer_hash(id_of(mover), number)),
     )
     if not strengths.replicas[target]:
         return mover, target

@@ -63,7 +63,7 @@ def test_exactly_the_one_moves_that_would_move_by_itself(
         blocks,
         *columns(replicas),
         np.array([replica.joining for replica in replicas], dtype=bool),
-        [replica.peer_id for replica in replicas],
+        id_of=lambda index: replicas[index].peer_id,
         turn=turn,
         gain=gain,
     )
