@@ -2,10 +2,11 @@
 
     python benchmarks/lookups.py --nodes 30 100 300 1000 --stale 0 0.1 --json
 
-No sockets: the routing tables are hivemind's, filled as traffic fills them (a node's neighbours by distance and a sample
-of everybody else), the search is the one that ``dht/kademlia.py`` sets up, and time is virtual. Each request takes one
-round trip drawn around ``--rtt``; one to a node that is gone takes the whole time-out. ``requests`` are those of one
-search, ``round_trips`` its duration over ``--rtt``. The constants of ``swarm/simulation/lookups.py`` come from here.
+No sockets: the routing tables are hivemind's, filled as traffic fills them (a node's neighbours by distance and a
+sample of everybody else), the search is the one that ``dht/kademlia.py`` sets up, and time is virtual. Each request
+takes one round trip drawn around ``--rtt``; one to a node that is gone takes the whole time-out. ``requests`` are those
+of one search, ``round_trips`` its duration over ``--rtt``. The constants of ``swarm/simulation/directory.py`` come from
+here.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ async def search(known: dict[Any, Any], gone: set[Any], start: Any, key: Any, rt
         requests += 1
         if peer in gone:
             await asyncio.sleep(RPC_SECONDS)
-            return {query: ((), False) for query in queries}
+            return dict.fromkeys(queries, ((), False))
         await asyncio.sleep(rtt * rng.lognormvariate(0.0, 0.5))
         nearest = {query: known[peer].get_nearest_neighbors(query, BUCKET_SIZE, exclude=peer) for query in queries}
         return {query: (tuple(node for node, _ in found if node != start), False) for query, found in nearest.items()}
@@ -149,9 +150,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     rows = [
-        row
-        for nodes in chosen.nodes
-        for row in measure(nodes, chosen.stale, chosen.searches, chosen.rtt, chosen.seed)
+        row for nodes in chosen.nodes for row in measure(nodes, chosen.stale, chosen.searches, chosen.rtt, chosen.seed)
     ]
     if chosen.json:
         print(json.dumps(rows))

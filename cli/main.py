@@ -31,6 +31,8 @@ COMMANDS = {
     "evaluate": "Measure the model's cross-entropy on a text.",
     "export": "Write the swarm's model into a folder.",
     "experiment": "Measure the learning method on a text, without a swarm.",
+    "simulate": "See what a swarm will do before it exists.",
+    "plan": "Advise on rounds, groups and replicas of a swarm to be.",
     "demo": "Run a whole swarm on this machine for two minutes.",
 }
 """Command name to its line in ``--help``. The module ``blockswarm.cli.<name>`` holds it as ``command``."""

@@ -1,4 +1,4 @@
-"""The decision of `acceptance` on many groups at once: arrays of shape [groups, members], for a whole swarm's rounds."""
+"""The decision of `acceptance` on many groups at once: arrays of shape [groups, members], for a swarm's rounds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Placement of many volunteers at once: the decisions of `placement` over arrays, for whoever looks at a whole swarm.
 
-Each function decides what the scalar form beside it decides for every peer by itself; tests hold them together. Sums may
-differ from the scalar form's in the last bit, since they are taken in another order.
+Each function decides what the scalar form beside it decides for every peer by itself; tests hold them together. Sums
+may differ from the scalar form's in the last bit, since they are taken in another order.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def strengths_of(blocks: int, block: Ints, speed: Floats, *, assumed: float | No
     total = np.bincount(block, weights=speed, minlength=blocks)
     fastest = np.zeros(blocks)
     np.maximum.at(fastest, block, speed)
-    return Strengths(np.bincount(block, minlength=blocks), total - fastest, total)
+    return Strengths(np.bincount(block, minlength=blocks), total - fastest, np.asarray(total, dtype=np.float64))
 
 
 def choose_blocks(strengths: Strengths, own_ids: Sequence[str]) -> Ints:

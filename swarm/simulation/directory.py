@@ -89,10 +89,14 @@ def lookup_requests(nodes: float) -> float:
 def lookup_seconds(
     rng: np.random.Generator, size: int, *, requests: float, rtt: float, stale: float, unanswered: float = 0.0
 ) -> Floats:
-    """Durations of ``size`` lookups.
+    """Durations of lookups, seconds, shape [size].
 
     Parameters
     ----------
+    rng : numpy Generator
+        Where they are drawn from.
+    size : int
+        How many.
     requests, rtt : float
         Of one search, and seconds of a median round trip.
     stale : float

@@ -1,7 +1,7 @@
 """What becomes of the lists of one simulated round: scatter, decide, gather and commit, for all lists at once.
 
-Times are those of docs/protocol.md §6: a part moves as fast as the slower of two lines, each of which carries all that its
-owner sends or receives in that phase. Arrays have shape [lists, members]; of pairs [lists, from, to].
+Times are those of docs/protocol.md §6: a part moves as fast as the slower of two lines, each of which carries all that
+its owner sends or receives in that phase. Arrays have shape [lists, members]; of pairs [lists, from, to].
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ def run_lists(world: World, times: RoundTimes, lists: Lists) -> Outcome:
     missing |= (peers.hidden[row][:, :, None] & peers.hidden[row][:, None, :]) | (lies == "silent")[:, :, None]
     missing &= ~np.eye(row.shape[1], dtype=bool)
     missing &= pairs
-    all_in = ~missing.any(axis=(1, 2))
+    all_in = np.asarray(~missing.any(axis=(1, 2)))
     last = np.where(pairs & ~missing, arrival, begin[:, None, None]).max(axis=(1, 2))
     scattered = np.where(all_in, last, times.scatter_end)
     reports = reduces & (peers.leaves[row] > scattered[:, None] + lines.delay)
     late = present & (missing & reports[:, None, :]).any(axis=2)
-    faulty = present & (lies == "nan")
+    faulty = present & np.asarray(lies == "nan")
 
     decided, decided_at = _decided(world, times, lists, scattered, lines)
-    sound = present & ~late & ~faulty & reports.any(axis=1)[:, None] & decided[:, None]
+    sound = present & ~late & ~faulty & np.any(reports, axis=1, keepdims=True) & decided[:, None]
     shape = world.shape
     verdicts = decide_all(
         samples,
@@ -177,9 +177,7 @@ def _updates(world: World, row: npt.NDArray[np.int64], present: Bools) -> tuple[
     return honest * np.where(lies == "samples", LIE_SAMPLES, 1.0), norms, lies
 
 
-def _decided(
-    world: World, times: RoundTimes, lists: Lists, scattered: Floats, lines: _Lines
-) -> tuple[Bools, Floats]:
+def _decided(world: World, times: RoundTimes, lists: Lists, scattered: Floats, lines: _Lines) -> tuple[Bools, Floats]:
     """Whether a list's leader, or the second in order, decides, and when everyone knows it."""
     peers, members = world.peers, lists.members
     report = 2.0 * lines.delay.max(axis=1)
@@ -204,8 +202,6 @@ def _count_bytes(
     sent = np.where(present, needs, 0.0) + np.where(gathered, collects, 0.0)
     received = np.where(present, collects, 0.0) + np.where(gathered, needs, 0.0)
     for amounts, count in ((sent, peers.send), (received, peers.receive)):
-        total = np.bincount(row[present], weights=amounts[present], minlength=peers.count)
+        total = np.bincount(row[present], weights=amounts[present], minlength=peers.count).astype(np.float64)
         rows = np.flatnonzero(total)
         count("averaging", rows, total[rows])
-
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from functools import partial
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class Joining:
                 peers.block[rows],
                 peers.speed[rows] * ~joining,
                 joining,
-                id_of=lambda index, rows=rows: peers.ids[rows[index]],
+                id_of=partial(_id, peers.ids, rows),
                 turn=turn,
             )
             if found is None or not peers.alive(now)[rows[found[0]]]:
@@ -166,6 +167,10 @@ class Joining:
         )
 
 
+def _id(ids: list[str], rows: Ints, index: int) -> str:
+    return ids[int(rows[index])]
+
+
 def warm_start(world: World, rows: Ints) -> None:
     """Put the first volunteers where they would be after a long time: at their posts, with the newest states."""
     peers, blocks = world.peers, world.shape.blocks
@@ -183,4 +188,3 @@ def warm_start(world: World, rows: Ints) -> None:
     peers.stage[rows] = TRAINING
     peers.version[rows] = 0
     peers.announced[rows] = peers.ready[rows] = 0.0
-

@@ -155,4 +155,3 @@ def _signing(
     if members == 1 and len(mine) > 1:  # others are on record: they get their time to call before a lone commit
         return times.train_end + PROPOSE_AFTER * span
     return times.train_end
-

@@ -168,15 +168,15 @@ class Peers:
 
     def alive(self, now: float) -> Bools:
         """Who is there, shape [count]."""
-        return (self.joined <= now) & (self.leaves > now)
+        return np.asarray((self.joined <= now) & (self.leaves > now))
 
     def on_record(self, now: float) -> Bools:
         """Whom the directory names, who has left unnoticed included."""
-        return (self.announced <= now) & (self.record_until > now)
+        return np.asarray((self.announced <= now) & (self.record_until > now))
 
     def training(self, now: float) -> Bools:
         """Who takes part in rounds."""
-        return (self.stage == TRAINING) & (self.ready <= now) & (self.leaves > now)
+        return np.asarray((self.stage == TRAINING) & (self.ready <= now) & (self.leaves > now))
 
     def send(self, purpose: str, senders: Ints, amounts: Floats | float) -> None:
         """Count bytes that rows (each once) have sent."""

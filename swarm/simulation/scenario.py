@@ -250,7 +250,8 @@ def check_workers(scenario: Scenario, *, peers: int, blocks: int, source: str) -
         raise ScenarioError(source, [f"start.shares: {len(shares)} shares for a model of {blocks} blocks{bare}"])
     if peers < blocks:
         raise ScenarioError(
-            source, [f"peers: {peers} for a model of {blocks} blocks; block {peers} has no worker: take {blocks} at least"]
+            source,
+            [f"peers: {peers} for a model of {blocks} blocks; block {peers} has no worker: take {blocks} at least"],
         )
     if shares is not None and round(peers * min(shares) / sum(shares)) < 1:
         bare_block = min(range(blocks), key=lambda block: shares[block])

@@ -1,9 +1,9 @@
 """The simulation of a swarm: rounds follow each other as on the wall clock, and between them volunteers come and go.
 
 Time moves from close to close. Within a round everything has its own moment: newcomers look in the order in which they
-come, transfers finish when their last byte is there, a member that leaves before its part has arrived is late. Only what
-does not depend on each other is computed at once, over arrays. The same scenario, manifest, size and seed give the same
-figures.
+come, transfers finish when their last byte is there, a member that leaves before its part has arrived is late. Only
+what does not depend on each other is computed at once, over arrays. The same scenario, manifest, size and seed give the
+same figures.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Simulation:
         rng = np.random.default_rng(np.random.SeedSequence([seed, peers, shape.blocks]))
         rows = Peers(scenario, rng, shape.sample_flops)
         heads = Heads(shape.blocks + 1)
-        self.world = World(scenario, shape, rng, rows, self._directory(np.zeros(shape.blocks, dtype=np.int64), peers, 0.0), heads)
+        directory = self._directory(np.zeros(shape.blocks, dtype=np.int64), peers, 0.0)
+        self.world = World(scenario, shape, rng, rows, directory, heads)
         self.joining = Joining(self.world, seed)
         self.tally = Tally(shape.blocks)
         if scenario.start.warm:
@@ -84,7 +85,8 @@ class Simulation:
         self._departures = {self._round_at(event.at): event.share for event in scenario.departures}
         self._splits = {self._round_at(event.at): event for event in scenario.partitions}
         self._joins = {
-            self._round_at(event.at) + max(1, round(60.0 * event.minutes / shape.seconds)) for event in scenario.partitions
+            self._round_at(event.at) + max(1, round(60.0 * event.minutes / shape.seconds))
+            for event in scenario.partitions
         }
         self.done = 0
 
@@ -254,4 +256,3 @@ class Simulation:
 
     def _round_at(self, share: float) -> int:
         return min(self.rounds, 1 + int(share * self.rounds))
-

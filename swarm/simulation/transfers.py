@@ -1,4 +1,4 @@
-"""How states reach those who lack them: downloads from all who hold them, as a flow that shares the holders' uplinks."""
+"""How states reach those who lack them: downloads as a flow that shares the uplinks of all who hold them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def advance_transfers(world: World, begin: float, end: float) -> float:
         holders, theirs = holders[fresh], theirs[fresh]
         supply = np.bincount(theirs, weights=peers.up[holders], minlength=len(heads))
         demand = np.bincount(own, weights=peers.down[fetchers], minlength=len(heads))
-        share = np.minimum(1.0, np.divide(supply, demand, out=np.zeros_like(supply), where=demand > 0))
+        share = np.minimum(1.0, np.divide(supply, demand, out=np.zeros(len(heads)), where=demand > 0))
         rate = peers.down[fetchers] * share[own]
         left = peers.left[fetchers, column]
         got = np.minimum(left, rate * (end - begin))
@@ -41,7 +41,7 @@ def advance_transfers(world: World, begin: float, end: float) -> float:
         peers.left[fetchers, column] = left - got
         peers.receive("states", fetchers, got)
         taken = np.bincount(own, weights=got, minlength=len(heads))
-        used = np.divide(taken, supply, out=np.zeros_like(supply), where=supply > 0)
+        used = np.divide(taken, supply, out=np.zeros(len(heads)), where=supply > 0)
         peers.send("states", holders, used[theirs] * peers.up[holders])
         moved += float(got.sum())
         seconds = np.divide(left, rate, out=np.zeros_like(left), where=rate > 0)
