@@ -46,7 +46,7 @@ class Peers:
 
     _FLOATS = ("joined", "leaves", "record_until", "announced", "ready", "first_commit", "up", "down", "delay",
                "speed", "flops", "pending", "bytes_before", "messages", "place")  # fmt: skip
-    _INTS = ("block", "stage", "side")
+    _INTS = ("block", "stage", "side", "order")
     _BOOLS = ("goodbye", "hidden", "relayed", "liar", "warm")
 
     joined: Floats
@@ -80,6 +80,8 @@ class Peers:
     stage: Ints
     side: Ints
     """In a partition the part it is in."""
+    order: Ints
+    """Its place when ids are sorted, as peers sort them."""
     goodbye: Bools
     hidden: Bools
     """Behind a NAT without a relay: it can dial, and cannot be dialled."""
@@ -103,12 +105,14 @@ class Peers:
             "version": np.zeros((0, 2), dtype=np.int64),  # commits behind the state held, -1: none
             "fetching": np.zeros((0, 2), dtype=np.int64),  # version under way, -1: none
             "left": np.zeros((0, 2)),  # bytes of it still to come
+            "since": np.zeros((0, 2)),  # when its download begins
             "sent": np.zeros((0, len(PURPOSES))),
             "received": np.zeros((0, len(PURPOSES))),
         }
         self.version: Ints
         self.fetching: Ints
         self.left: Floats
+        self.since: Floats
         self.sent: Floats
         self.received: Floats
 
@@ -151,11 +155,13 @@ class Peers:
         self.announced[rows] = self.ready[rows] = self.first_commit[rows] = math.inf
         self.version[rows] = self.fetching[rows] = -1
         self.place[rows] = rng.random(size)
+        self.since[rows] = 0.0
         self._forget_records(rows)
         # Raw bytes of one draw: reproducible, and as different as real keys.
         keys = rng.bytes(32 * size)
         for start in range(0, 32 * size, 32):
             encoded = base58.b58encode(_PEER_ID_PREFIX + keys[start : start + 32])
+            self.order[rows[start // 32]] = int.from_bytes(encoded[8:16], "big") >> 1  # all begin with 12D3KooW
             self.encoded.append(encoded)
             self.ids.append(encoded.decode())
         return rows

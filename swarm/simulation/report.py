@@ -84,6 +84,7 @@ def report(simulation: Simulation, resources: Resources, *, interrupted: bool = 
         "work_kept": _ratio(tally.certified, tally.trained),
         "tokens_per_hour": _round(tally.certified * simulation.shape.context / hours),
         "states_lost": world.states_lost,
+        "downloads_restarted": world.restarted,
         "commits_rolled_back": world.rolled_back,
         "commits_of_lighter_forks": tally.forked,
         "lone_commits": tally.lone,

@@ -157,6 +157,14 @@ class Partition(Part):
     """Share of the volunteers in the smaller part."""
 
 
+class WhatIf(Part):
+    """Policies that peers do not have, to see what they would do."""
+
+    donors: Literal["first", "all"] = "first"
+    """Whom peers ask for a state. ``first``, as they do: the leader that told of it and the first on record in the
+    order of ids. ``all``: everyone who has it, evenly."""
+
+
 class Scenario(Part):
     """Everything about a simulated swarm that is not in its manifest."""
 
@@ -170,6 +178,7 @@ class Scenario(Part):
     clients: Clients = Clients()
     liars: Liars = Liars()
     start: Start = Start()
+    what_if: WhatIf = WhatIf()
     departures: Annotated[tuple[Departure, ...], BeforeValidator(_frozen)] = ()
     partitions: Annotated[tuple[Partition, ...], BeforeValidator(_frozen)] = ()
 

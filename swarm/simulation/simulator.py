@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,7 +25,7 @@ from blockswarm.swarm.simulation.scenario import Scenario, check_workers
 from blockswarm.swarm.simulation.serving import serve
 from blockswarm.swarm.simulation.shape import SwarmShape
 from blockswarm.swarm.simulation.tally import Healing, Tally
-from blockswarm.swarm.simulation.transfers import advance_transfers, start_fetching
+from blockswarm.swarm.simulation.transfers import advance_transfers, choose_donors, kept_states, start_fetching
 from blockswarm.swarm.simulation.world import TRANSFER_STEPS, Heads, World
 
 DAY_SECONDS = 86_400.0
@@ -67,8 +68,10 @@ class Simulation:
         check_workers(scenario, peers=peers, blocks=shape.blocks, source=source)
         self.shape, self.scenario, self.size, self.hours, self.seed = shape, scenario, peers, hours, seed
         self.rounds = max(1, round(hours * 3600.0 / shape.seconds))
-        rng = np.random.default_rng(np.random.SeedSequence([seed, peers, shape.blocks]))
-        rows = Peers(scenario, rng, shape.sample_flops)
+        # Who comes is drawn apart from what happens, so that two policies can be compared on the same volunteers.
+        coming, rng = map(np.random.default_rng, np.random.SeedSequence([seed, peers, shape.blocks]).spawn(2))
+        self._coming = coming
+        rows = Peers(scenario, coming, shape.sample_flops)
         heads = Heads(shape.blocks + 1)
         directory = self._directory(np.zeros(shape.blocks, dtype=np.int64), peers, 0.0)
         self.world = World(scenario, shape, rng, rows, directory, heads)
@@ -77,7 +80,7 @@ class Simulation:
         if scenario.start.warm:
             warm_start(self.world, rows.arrive(np.zeros(peers), warm=True))
         else:
-            moments = np.sort(rng.random(peers)) * scenario.start.minutes * 60.0
+            moments = np.sort(coming.random(peers)) * scenario.start.minutes * 60.0
             self.joining.arrive(rows.arrive(moments))
         sessions = scenario.sessions
         scale = 3600.0 * sessions.median_hours / math.log(2.0) ** (1.0 / sessions.shape)
@@ -111,15 +114,17 @@ class Simulation:
         gone = float(((peers.leaves <= begin) & (peers.leaves > begin - shape.seconds)).sum()) / shape.seconds
         world.directory = self._directory(replicas, int(alive.sum()), gone)
         world.heads_held(begin)
+        choose_donors(world, begin)
         self._steps(begin, times.train_end)
         self._train(begin, times.train_end)
         outcome = run_lists(world, times, form_lists(world, times))
-        self._steps(times.train_end, times.close, last=True)
         self._settle(outcome, times.close)
+        choose_donors(world, times.train_end)
+        start_fetching(world, times, self._committed(outcome, times.train_end, times.close))
+        self._steps(times.train_end, times.close, last=True)
         self._train(times.train_end, times.close)
         self.tally.round(world, outcome, times.close)
         self.tally.served(serve(world, begin, shape.seconds))
-        start_fetching(world, times.close)
         self.joining.move_one(times.close, number)
         self._directory_traffic(alive)
         peers.bytes_before[: len(before)] = (self._other_traffic()[: len(before)] - before) / shape.seconds
@@ -147,6 +152,13 @@ class Simulation:
         peers.pending += samples
         self.tally.trained += float(samples.sum())
 
+    def _committed(self, outcome: Outcome, train_end: float, close: float) -> Floats:
+        """When each subject's round committed on each side; its close where it did not."""
+        moments = np.full(self.world.heads.version.shape, close)
+        done = outcome.committed
+        moments[outcome.lists.subject[done], outcome.lists.side[done]] = train_end + outcome.seconds[done]
+        return moments
+
     def _settle(self, outcome: Outcome, close: float) -> None:
         """Give every commit to those who voted for it, and every refused update back to its owner."""
         world, peers, heads, lists = self.world, self.world.peers, self.world.heads, outcome.lists
@@ -166,6 +178,8 @@ class Simulation:
                 )
             if not outcome.committed[number]:
                 continue
+            kept = kept_states(self.shape.seconds)
+            world.leaders.setdefault((subject, side), deque(maxlen=kept)).append(int(members[0]))
             weight = float(outcome.weights[number].sum())
             heads.version[subject, side] += 1
             heads.samples[subject, side] += weight
@@ -186,16 +200,16 @@ class Simulation:
         day = self.scenario.day
         hour = day.start_hour + begin / 3600.0 - day.peak_hour
         rhythm = 1.0 + day.amplitude * math.cos(2.0 * math.pi * hour * 3600.0 / DAY_SECONDS)
-        count = int(self.world.rng.poisson(self._arrivals * rhythm * self.shape.seconds))
+        count = int(self._coming.poisson(self._arrivals * rhythm * self.shape.seconds))
         if count:
-            moments = begin + np.sort(self.world.rng.random(count)) * self.shape.seconds
+            moments = begin + np.sort(self._coming.random(count)) * self.shape.seconds
             rows = self.world.peers.arrive(moments)
             if self.world.split:
-                self.world.peers.side[rows] = self.world.rng.random(count) < self._split_share
+                self.world.peers.side[rows] = self._coming.random(count) < self._split_share
             self.joining.arrive(rows)
 
     def _events(self, number: int, begin: float) -> None:
-        peers, rng = self.world.peers, self.world.rng
+        peers, rng = self.world.peers, self._coming
         if number in self._departures:
             alive = np.flatnonzero(peers.alive(begin))
             rows = rng.choice(alive, size=round(self._departures[number] * len(alive)), replace=False)

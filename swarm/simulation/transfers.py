@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from blockswarm.swarm.policy.phases import RoundTimes
 from blockswarm.swarm.simulation.joining import LEARNER_SECONDS
-from blockswarm.swarm.simulation.peers import BLOCK, EMBEDDING, FETCHING, TRAINING, Ints
+from blockswarm.swarm.simulation.peers import BLOCK, EMBEDDING, FETCHING, TRAINING, Bools, Floats, Ints
 from blockswarm.swarm.simulation.world import SIDES, World
+
+KEPT_ALWAYS, KEPT_AT_MOST, KEPT_SECONDS = 3, 6, 60.0
+"""States that a volunteer keeps: the last three, and older ones for a minute after use, six at most (protocol §8)."""
+
+MOST_ASKED = 12
+"""Holders that are asked for a state (``peer/transfer.py``: MAX_ASKED)."""
+
+SETTLES_SECONDS = 0.2
+"""After a close, before who met others that are ahead asks them (``peer/volunteer.py``: COMMIT_SETTLES_SECONDS)."""
 
 CARRIED_BEHIND = 2
 """Commits behind up to which pending work is carried over (docs/protocol.md §8)."""
@@ -15,41 +25,133 @@ CARRIED_BEHIND = 2
 def advance_transfers(world: World, begin: float, end: float) -> float:
     """Move every download from ``begin`` to ``end``; the bytes that arrived.
 
-    Everyone who holds the newest state or the one before gives; what they can send is shared in proportion to what the
-    others can receive, so a state that few hold spreads slowly at first.
+    Each state is given by those who hold it or have moved on from it only lately. What a holder can send is shared
+    among the states that are wanted of it, and each state's share among those who fetch it, in proportion to what they
+    can receive. So a state that few hold spreads slowly at first.
     """
     peers = world.peers
     alive = peers.alive(begin)
+    heads = world.heads.version.ravel()
+    kept = kept_states(world.shape.seconds)
     moved = 0.0
     for column in (BLOCK, EMBEDDING):
-        fetchers = np.flatnonzero(alive & (peers.fetching[:, column] >= 0))
+        fetchers = np.flatnonzero(alive & (peers.fetching[:, column] >= 0) & (peers.since[:, column] < end))
         if not len(fetchers):
             continue
         own = _cells(world, fetchers, column)
-        holders = np.flatnonzero(alive & (peers.stage == TRAINING) & (peers.block >= 0))
+        holders = _givers(world, alive, column)
         theirs = _cells(world, holders, column)
-        heads = world.heads.version.ravel()
-        fresh = peers.version[holders, column] >= heads[theirs] - 1
-        holders, theirs = holders[fresh], theirs[fresh]
-        supply = np.bincount(theirs, weights=peers.up[holders], minlength=len(heads))
-        demand = np.bincount(own, weights=peers.down[fetchers], minlength=len(heads))
-        share = np.minimum(1.0, np.divide(supply, demand, out=np.zeros(len(heads)), where=demand > 0))
-        rate = peers.down[fetchers] * share[own]
+        # How far behind the newest state everyone's is: tables by subject and lag are small.
+        deepest = 2 * kept
+        wanted = heads[own] - peers.fetching[fetchers, column]
+        behind = heads[theirs] - peers.version[holders, column]
+        near, given = wanted <= deepest, behind <= deepest
+        table = len(heads), deepest + 1
+        demand = _table(table, own[near], wanted[near], peers.down[fetchers[near]])
+        supply = _table(table, theirs[given], behind[given], peers.up[holders[given]])
+        granted, used = _share(supply, demand, kept)
+        lag = np.minimum(wanted, deepest)
+        rate = np.where(near, peers.down[fetchers] * granted[own, lag], 0.0)
         left = peers.left[fetchers, column]
-        got = np.minimum(left, rate * (end - begin))
-        done = left <= got
+        start = np.maximum(begin, peers.since[fetchers, column])
+        seconds = np.divide(left, rate, out=np.where(left > 0, np.inf, 0.0), where=rate > 0)
+        got = np.minimum(left, rate * (end - start))
         peers.left[fetchers, column] = left - got
         peers.receive("states", fetchers, got)
-        taken = np.bincount(own, weights=got, minlength=len(heads))
-        used = np.divide(taken, supply, out=np.zeros(len(heads)), where=supply > 0)
-        peers.send("states", holders, used[theirs] * peers.up[holders])
+        # A download that ends within the step takes less than was granted for all of it.
+        wasted = _table(table, own[near], lag[near], got[near])
+        offered = granted * demand * (end - begin)
+        real = np.divide(wasted, offered, out=np.zeros(table), where=offered > 0)
+        sent = _sent(used, real, kept)[theirs[given], behind[given]] * peers.up[holders[given]] * (end - begin)
+        peers.send("states", holders[given], sent)
         moved += float(got.sum())
-        seconds = np.divide(left, rate, out=np.zeros_like(left), where=rate > 0)
-        _finish(world, fetchers[done], column, begin + seconds[done])
+        done = seconds <= end - start
+        _finish(world, fetchers[done], column, start[done] + seconds[done])
     return moved
 
 
-def _finish(world: World, rows: Ints, column: int, moments: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+def _givers(world: World, alive: Bools, column: int) -> Ints:
+    """Who has a state and is asked for it."""
+    peers = world.peers
+    giving = alive & (peers.stage == TRAINING) & (peers.version[:, column] >= 0)
+    if column in world.donors:
+        asked = world.donors[column]
+        giving[: len(asked)] &= asked
+        giving[len(asked) :] = False
+    return np.flatnonzero(giving)
+
+
+def choose_donors(world: World, now: float) -> None:
+    """Whom everybody asks from now on, where the scenario's ``donors`` is "first".
+
+    Peers ask twelve: the leader who told them of the state, then the first on record in the order of their ids
+    (``peer/post.py``, ``peer/transfer.py``). So all of them ask the same.
+    """
+    peers = world.peers
+    if world.scenario.what_if.donors != "first":
+        return
+    rows = np.flatnonzero(peers.on_record(now) & (peers.stage == TRAINING) & (peers.block >= 0))
+    for column in (BLOCK, EMBEDDING):
+        cells = _cells(world, rows, column)
+        order = np.lexsort((peers.order[rows], cells))
+        begins = np.searchsorted(cells[order], np.arange(world.heads.version.size))
+        place = np.arange(len(rows)) - begins[cells[order]]
+        asked = np.zeros(peers.count, dtype=bool)
+        asked[rows[order[place < MOST_ASKED - 1]]] = True
+        for (subject, _), leaders in world.leaders.items():
+            if world.column(subject) == column:
+                asked[list(leaders)] = True
+        world.donors[column] = asked
+
+
+def kept_states(round_seconds: float) -> int:
+    """States that a holder can give: the last three, and up to three more while they are asked for."""
+    return max(KEPT_ALWAYS, min(KEPT_AT_MOST, int(KEPT_SECONDS // round_seconds)))
+
+
+def _table(shape: tuple[int, int], first: Ints, second: Ints, amounts: Floats) -> Floats:
+    flat = np.bincount(first * shape[1] + second, weights=amounts, minlength=shape[0] * shape[1])
+    return np.asarray(flat.astype(np.float64).reshape(shape))
+
+
+def _share(supply: Floats, demand: Floats, kept: int) -> tuple[Floats, list[Floats]]:
+    """How uplinks meet downlinks; tables of shape [subjects and sides, commits behind the newest].
+
+    Returns
+    -------
+    granted : ndarray
+        Share of its downlink that a fetcher of a state gets.
+    used : list of ndarray
+        For each number of commits that a holder has moved on from a state: the share of its uplink that goes to those
+        who fetch it, at the holder's place in the table.
+    """
+    lags = supply.shape[1]
+    # A holder that is l behind has the states that are l, l + 1, … behind.
+    asked = sum(np.pad(demand, ((0, 0), (0, step)))[:, step : step + lags] for step in range(kept))
+    portions = []
+    offered = np.zeros_like(demand)
+    for step in range(kept):
+        target = np.pad(demand, ((0, 0), (0, step)))[:, step : step + lags]
+        portion = np.divide(target, asked, out=np.zeros_like(supply), where=asked > 0)
+        portions.append(portion)
+        offered[:, step:] += (supply * portion)[:, : lags - step]
+    granted = np.minimum(1.0, np.divide(offered, demand, out=np.zeros_like(demand), where=demand > 0))
+    scale = np.divide(granted * demand, offered, out=np.zeros_like(demand), where=offered > 0)
+    used = [
+        portion * np.pad(scale, ((0, 0), (0, step)))[:, step : step + lags] for step, portion in enumerate(portions)
+    ]
+    return granted, used
+
+
+def _sent(used: list[Floats], real: Floats, kept: int) -> Floats:
+    """Share of a holder's uplink that was in use, given how much of what was granted was taken."""
+    lags = real.shape[1]
+    return np.asarray(
+        sum(used[step] * np.pad(real, ((0, 0), (0, step)))[:, step : step + lags] for step in range(kept))
+    )
+
+
+def _finish(world: World, rows: Ints, column: int, moments: Floats) -> None:
     peers = world.peers
     behind = peers.fetching[rows, column] - peers.version[rows, column]
     peers.version[rows, column] = peers.fetching[rows, column]
@@ -63,12 +165,24 @@ def _finish(world: World, rows: Ints, column: int, moments: np.ndarray[tuple[int
     peers.ready[rows[complete]] = moments[complete] + LEARNER_SECONDS
 
 
-def start_fetching(world: World, now: float) -> None:
-    """After a round's close: who has heard of a newer state begins to fetch it.
+def start_fetching(world: World, times: RoundTimes, committed: Floats) -> None:
+    """After a round's commits: who has heard of a newer state begins to fetch it.
 
-    The leader tells everyone on record; whom it does not know finds out at the next meeting and begins a round later.
+    The leader tells everyone on record at once; whom it does not know finds out at the next meeting and begins after
+    that round's close. Whose download is of a state that nobody gives any more begins again with the newest: its chunks
+    are others.
+
+    Parameters
+    ----------
+    world : World
+        Whose heads are those after the commits.
+    times : RoundTimes
+        The round.
+    committed : ndarray, shape [subjects, sides]
+        When the round committed, the close where it did not.
     """
-    peers = world.peers
+    peers, now = world.peers, times.train_end
+    _begin_anew(world, now)
     rows = np.flatnonzero(peers.alive(now) & (peers.stage == TRAINING) & (peers.ready <= now))
     for column in (BLOCK, EMBEDDING):
         cells = _cells(world, rows, column)
@@ -81,6 +195,29 @@ def start_fetching(world: World, now: float) -> None:
         starts = (behind > 0) & idle & told
         peers.fetching[rows[starts], column] = heads[starts]
         peers.left[rows[starts], column] = world.shape.state_bytes[column]
+        at_once = committed.ravel()[cells]
+        peers.since[rows[starts], column] = np.where(behind > 1, times.close + SETTLES_SECONDS, at_once)[starts]
+
+
+def _begin_anew(world: World, now: float) -> None:
+    peers = world.peers
+    alive = peers.alive(now)
+    heads = world.heads.version.ravel()
+    kept = kept_states(world.shape.seconds)
+    for column in (BLOCK, EMBEDDING):
+        rows = np.flatnonzero(alive & (peers.fetching[:, column] >= 0) & (peers.left[:, column] > 0))
+        if not len(rows):
+            continue
+        holders = _givers(world, alive, column)
+        cells, targets = _cells(world, rows, column), peers.fetching[rows, column]
+        theirs, versions = _cells(world, holders, column), peers.version[holders, column]
+        span = int(max(heads.max(), targets.max(), versions.max(initial=0))) + 1
+        # Every (subject and side, version) that somebody can give, as one number each.
+        given = np.unique((theirs * span)[:, None] + np.maximum(versions[:, None] - np.arange(kept), 0))
+        lost = ~np.isin(cells * span + targets, given) & (targets != heads[cells])
+        world.restarted += int(lost.sum())
+        peers.fetching[rows[lost], column] = heads[cells[lost]]
+        peers.left[rows[lost], column] = world.shape.state_bytes[column]
 
 
 def _cells(world: World, rows: Ints, column: int) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,10 +45,16 @@ class World:
     heads: Heads
     standing: dict[tuple[int, int], Standing] = field(default_factory=dict)
     """Who is kept out, by subject and side. Every replica keeps its own book; here those of one side share one."""
+    donors: dict[int, Bools] = field(default_factory=dict)
+    """Who is asked for states, by column; empty: everyone on record."""
+    leaders: dict[tuple[int, int], deque[int]] = field(default_factory=dict)
+    """Leaders of a subject's last commits on a side: news of a state names them as its holders."""
     split: bool = False
     """Whether a partition lasts."""
     states_lost: int = 0
     """Blocks that began again from the genesis, because nobody held their state any more."""
+    restarted: int = 0
+    """Downloads that began again, because nobody gave their state any more."""
     rolled_back: int = 0
     """Commits lost with all that held them."""
 
