@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,10 +69,10 @@ def decide_all(
 
 def _median(values: Floats) -> Floats:
     """Median over the last axis of what is not NaN; infinite where nothing is."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a row without values is no accident here
-        middle = np.nanmedian(values, axis=-1)
-    return np.where(np.isnan(middle), np.inf, middle)
+    ordered = np.sort(values, axis=-1)  # NaN stands last
+    count = np.maximum((~np.isnan(values)).sum(axis=-1), 1)[..., None]
+    low, high = (np.take_along_axis(ordered, middle, axis=-1)[..., 0] for middle in ((count - 1) // 2, count // 2))
+    return np.where(np.isnan(low), np.inf, (low + high) / 2)
 
 
 def _median_low(values: Floats, count: npt.NDArray[np.int64]) -> Floats:

@@ -62,7 +62,11 @@ def advance_transfers(world: World, begin: float, end: float) -> float:
         wasted = _table(table, own[near], lag[near], got[near])
         offered = granted * demand * (end - begin)
         real = np.divide(wasted, offered, out=np.zeros(table), where=offered > 0)
-        sent = _sent(used, real, kept)[theirs[given], behind[given]] * peers.up[holders[given]] * (end - begin)
+        sent = (
+            (used * _windows(real, kept)).sum(axis=2)[theirs[given], behind[given]]
+            * peers.up[holders[given]]
+            * (end - begin)
+        )
         peers.send("states", holders[given], sent)
         moved += float(got.sum())
         done = seconds <= end - start
@@ -114,41 +118,33 @@ def _table(shape: tuple[int, int], first: Ints, second: Ints, amounts: Floats) -
     return np.asarray(flat.astype(np.float64).reshape(shape))
 
 
-def _share(supply: Floats, demand: Floats, kept: int) -> tuple[Floats, list[Floats]]:
+def _share(supply: Floats, demand: Floats, kept: int) -> tuple[Floats, Floats]:
     """How uplinks meet downlinks; tables of shape [subjects and sides, commits behind the newest].
 
     Returns
     -------
     granted : ndarray
         Share of its downlink that a fetcher of a state gets.
-    used : list of ndarray
+    used : ndarray, shape [subjects and sides, commits behind, kept]
         For each number of commits that a holder has moved on from a state: the share of its uplink that goes to those
-        who fetch it, at the holder's place in the table.
+        who fetch it.
     """
     lags = supply.shape[1]
-    # A holder that is l behind has the states that are l, l + 1, … behind.
-    asked = sum(np.pad(demand, ((0, 0), (0, step)))[:, step : step + lags] for step in range(kept))
-    portions = []
+    wanted = _windows(demand, kept)  # a holder that is l behind has the states that are l, l + 1, … behind
+    asked = wanted.sum(axis=2, keepdims=True)
+    portion = np.divide(wanted, asked, out=np.zeros(wanted.shape), where=asked > 0)
     offered = np.zeros_like(demand)
     for step in range(kept):
-        target = np.pad(demand, ((0, 0), (0, step)))[:, step : step + lags]
-        portion = np.divide(target, asked, out=np.zeros_like(supply), where=asked > 0)
-        portions.append(portion)
-        offered[:, step:] += (supply * portion)[:, : lags - step]
+        offered[:, step:] += (supply * portion[:, :, step])[:, : lags - step]
     granted = np.minimum(1.0, np.divide(offered, demand, out=np.zeros_like(demand), where=demand > 0))
     scale = np.divide(granted * demand, offered, out=np.zeros_like(demand), where=offered > 0)
-    used = [
-        portion * np.pad(scale, ((0, 0), (0, step)))[:, step : step + lags] for step, portion in enumerate(portions)
-    ]
-    return granted, used
+    return granted, portion * _windows(scale, kept)
 
 
-def _sent(used: list[Floats], real: Floats, kept: int) -> Floats:
-    """Share of a holder's uplink that was in use, given how much of what was granted was taken."""
-    lags = real.shape[1]
-    return np.asarray(
-        sum(used[step] * np.pad(real, ((0, 0), (0, step)))[:, step : step + lags] for step in range(kept))
-    )
+def _windows(table: Floats, width: int) -> Floats:
+    """Each entry with the ``width - 1`` after it in its row, zeros beyond the end."""
+    padded = np.concatenate([table, np.zeros((len(table), width - 1))], axis=1)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, width, axis=1))
 
 
 def _finish(world: World, rows: Ints, column: int, moments: Floats) -> None:
