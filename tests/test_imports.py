@@ -44,6 +44,7 @@ LIBP2P_USERS = (
 )
 LIGHT = ("blockswarm.dht.records", "blockswarm.dht.identity", "blockswarm.swarm", "blockswarm.swarm.manifest",
          "blockswarm.swarm.local_model", "blockswarm.swarm.model_writer", "blockswarm.swarm.evaluation",
+         "blockswarm.swarm.simulation.simulator", "blockswarm.swarm.simulation.plan", "blockswarm.cli.simulate",
          "blockswarm.cli.main", "blockswarm.peer.demo", "blockswarm.peer.local")  # fmt: skip
 PICKLING = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "joblib", "marshal"}
 MAX_LINES = 400

@@ -189,7 +189,7 @@ def make_plan(
             group_size=group,
         )
         simulation = Simulation(
-            changed, scenario, peers=peers, hours=ROUNDS * seconds / 3600.0, seed=seed, source="--peers"
+            changed, scenario, peers=peers, hours=ROUNDS * seconds / 3600.0, seed=seed, source="plan"
         )
         for _ in simulation.run():
             pass

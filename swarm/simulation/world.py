@@ -110,7 +110,7 @@ class World:
 
     def _begin_again(self, subject: int, side: int, mine: Ints, column: int) -> None:
         heads, peers = self.heads, self.peers
-        self.states_lost += heads.samples[subject, side] > 0
+        self.states_lost += int(heads.samples[subject, side] > 0)
         heads.version[subject, side] += 1
         heads.samples[subject, side] = heads.last[subject, side] = 0.0
         # The genesis is computed, not fetched; who has chosen the block but not begun to fetch finds it at the others.

@@ -93,7 +93,7 @@ def test_every_newcomer_finds_a_block_and_its_state(simulated: Simulated) -> Non
 
 
 def test_after_a_loss_every_block_commits_again(simulated: Simulated) -> None:
-    simulation = simulated("loss", hours=0.5, peers=60)
+    simulation = simulated("loss", hours=0.2, peers=60)
     said = figures(simulation)
     assert said["lost"] == pytest.approx(0.3 * 60, abs=2)
     assert said["heal_s"] is not None
