@@ -11,6 +11,7 @@ from typing import Any
 from blockswarm.errors import UsageError
 from blockswarm.swarm.errors import SwarmError
 from blockswarm.swarm.policy.phases import default_phases
+from blockswarm.swarm.simulation.directory import KEY_RECORDS
 from blockswarm.swarm.simulation.joining import LEARNER_SECONDS, START_SECONDS
 from blockswarm.swarm.simulation.peers import BLOCK, RECORD_SECONDS
 from blockswarm.swarm.simulation.report import Resources, report
@@ -283,11 +284,16 @@ def _limits(
         found.append(
             f"group size: one group of {group} a block and round, of {there:,.4g} replicas; more blocks would use them"
         )
+    if there > KEY_RECORDS * shape.shards:
+        found.append(
+            f"directory: a key holds {KEY_RECORDS} records of {there:,.4g} replicas, and newcomers misjudge blocks: "
+            f"set limits.directory_shards to {math.ceil(2 * there / KEY_RECORDS)}"
+        )
     answered = expected["directory"]["answered"]
     if answered is not None and answered < ANSWERED_LIMIT:
         found.append(
             f"directory: its nodes answer {100 * answered:.2g} % of the requests for records in time, for everybody "
-            "reads every block's records again and again; more directory_shards spread the load"
+            "reads every block's records again and again"
         )
     speed = scenario.compute.samples_per_second or scenario.compute.gflops.median * 1e9 / shape.sample_flops
     if shape.batch / speed > STEP_LIMIT * seconds:

@@ -213,8 +213,9 @@ class Simulation:
         if number in self._departures:
             alive = np.flatnonzero(peers.alive(begin))
             rows = rng.choice(alive, size=round(self._departures[number] * len(alive)), replace=False)
-            peers.vanish(rows, begin)
-            self.tally.healings.append(Healing(begin, len(rows), set(range(self.shape.blocks))))
+            moment = self.shape.times(number).meet_end  # the worst one: lists are signed, parts are on their way
+            peers.vanish(rows, moment)
+            self.tally.healings.append(Healing(moment, len(rows), set(range(self.shape.blocks))))
         if number in self._splits and not self.world.split:
             self._split_share = self._splits[number].share
             self.world.split = True
