@@ -37,8 +37,6 @@ class Lists:
     """When each member has its list, shape [lists]."""
     eligible: Ints
     """Replicas of the subject that were training as the round's training ended, shape [lists]."""
-    met: Ints
-    """Those of them that came with the newest state and were not kept out, shape [lists]."""
 
     @property
     def present(self) -> Bools:
@@ -49,7 +47,7 @@ class Lists:
 def form_lists(world: World, times: RoundTimes) -> Lists:
     """Let every subject's replicas meet on every side."""
     training = world.peers.training(times.train_end)
-    found: list[tuple[int, int, list[int], float, int, int]] = []
+    found: list[tuple[int, int, list[int], float, int]] = []
     calls = _calls(world, training)
     for subject in range(world.shape.blocks + 1):
         for side in world.sides:
@@ -66,8 +64,7 @@ def form_lists(world: World, times: RoundTimes) -> Lists:
         side=np.array([entry[1] for entry in found], dtype=np.int64),
         members=members,
         signed=np.array([entry[3] for entry in found]),
-        eligible=np.array([entry[5] for entry in found], dtype=np.int64),
-        met=np.array([entry[4] for entry in found], dtype=np.int64),
+        eligible=np.array([entry[4] for entry in found], dtype=np.int64),
     )
 
 
@@ -90,8 +87,8 @@ def _calls(world: World, training: Bools) -> float:
 
 def _meet(
     world: World, times: RoundTimes, subject: int, side: int, mine: Ints, calls: float
-) -> tuple[list[int], float, int]:
-    """The list of one subject on one side, when it is signed, and how many came with the newest state."""
+) -> tuple[list[int], float]:
+    """The list of one subject on one side, and when its members have it."""
     peers, shape, rng = world.peers, world.shape, world.rng
     column, span = world.column(subject), shape.lengths.meet
     at_head = peers.version[mine, column] == world.heads.version[subject, side]
@@ -102,7 +99,7 @@ def _meet(
         kept_out = np.array([int(row) for row in out], dtype=np.int64)
         coming = coming[~np.isin(coming, kept_out)]
     if not len(coming):
-        return [], times.meet_end, 0
+        return [], times.meet_end
     in_time = min(1.0, CALLS_PER_SECOND * span / max(calls, 1.0))
     known = world.known(subject)
     meets = (1.0 - (1.0 - known) ** 2) * in_time
@@ -130,7 +127,7 @@ def _meet(
         moment = max(moment, times.train_end + span * min(LAST_TURN, PROPOSE_AFTER + rank * TAKE_OVER_STEP))
     if len(members) and peers.hidden[members].all():
         members = members[:1] if len(coming) == 1 else members[:0]  # nobody can be reached by the others
-    return members.tolist(), moment + early / 2.0, len(coming)
+    return members.tolist(), moment + early / 2.0
 
 
 def _signing(

@@ -33,7 +33,7 @@ def draw(simulation: Simulation, figures: dict[str, Any], path: Path) -> None:
     """
     pyplot = _pyplot()
     tally, peers, shape = simulation.tally, simulation.world.peers, simulation.shape
-    hours = np.arange(1, simulation.done + 1) * shape.seconds / 3600.0
+    hours = np.arange(1, len(tally.volunteers) + 1) * shape.seconds / 3600.0
     looks = np.linspace(0, hours[-1] if len(hours) else 0, len(tally.coverage))
     figure, axes = pyplot.subplots(2, 2, figsize=(10, 7), layout="constrained")
     figure.suptitle(

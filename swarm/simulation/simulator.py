@@ -143,7 +143,7 @@ class Simulation:
             now = begin + step * width
             self.joining.advance(now + width)
             advance_transfers(self.world, now, now + width)
-            self.tally.look(self.world, end if last and step == steps - 1 else now + width, width)
+            self.tally.look(self.world, end if last and step == steps - 1 else now + width)
 
     def _train(self, begin: float, end: float) -> None:
         peers = self.world.peers

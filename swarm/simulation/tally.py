@@ -69,7 +69,7 @@ class Tally:
         self.rounds = 0
         self.bare_since: Floats = np.full(self.blocks, np.nan)
 
-    def look(self, world: World, now: float, step: float) -> None:
+    def look(self, world: World, now: float) -> None:
         """Who holds which block right now."""
         peers = world.peers
         holders = peers.training(now) & (peers.side == 0)

@@ -22,8 +22,8 @@ CARRIED_BEHIND = 2
 """Commits behind up to which pending work is carried over (docs/protocol.md §8)."""
 
 
-def advance_transfers(world: World, begin: float, end: float) -> float:
-    """Move every download from ``begin`` to ``end``; the bytes that arrived.
+def advance_transfers(world: World, begin: float, end: float) -> None:
+    """Move every download from ``begin`` to ``end``.
 
     Each state is given by those who hold it or have moved on from it only lately. What a holder can send is shared
     among the states that are wanted of it, and each state's share among those who fetch it, in proportion to what they
@@ -33,7 +33,6 @@ def advance_transfers(world: World, begin: float, end: float) -> float:
     alive = peers.alive(begin)
     heads = world.heads.version.ravel()
     kept = kept_states(world.shape.seconds)
-    moved = 0.0
     for column in (BLOCK, EMBEDDING):
         fetchers = np.flatnonzero(alive & (peers.fetching[:, column] >= 0) & (peers.since[:, column] < end))
         if not len(fetchers):
@@ -59,19 +58,17 @@ def advance_transfers(world: World, begin: float, end: float) -> float:
         peers.left[fetchers, column] = left - got
         peers.receive("states", fetchers, got)
         # A download that ends within the step takes less than was granted for all of it.
-        wasted = _table(table, own[near], lag[near], got[near])
+        taken = _table(table, own[near], lag[near], got[near])
         offered = granted * demand * (end - begin)
-        real = np.divide(wasted, offered, out=np.zeros(table), where=offered > 0)
+        real = np.divide(taken, offered, out=np.zeros(table), where=offered > 0)
         sent = (
             (used * _windows(real, kept)).sum(axis=2)[theirs[given], behind[given]]
             * peers.up[holders[given]]
             * (end - begin)
         )
         peers.send("states", holders[given], sent)
-        moved += float(got.sum())
         done = seconds <= end - start
         _finish(world, fetchers[done], column, start[done] + seconds[done])
-    return moved
 
 
 def _givers(world: World, alive: Bools, column: int) -> Ints:
