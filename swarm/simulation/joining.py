@@ -185,6 +185,9 @@ def warm_start(world: World, rows: Ints) -> None:
     else:
         bounds = np.round(np.cumsum(shares) / sum(shares) * len(rows)).astype(np.int64)
         peers.block[rows] = np.searchsorted(bounds, np.arange(len(rows)), side="right")
+    for row, given in zip(rows.tolist(), world.scenario.volunteers, strict=False):
+        if given.block is not None:
+            peers.block[row] = given.block
     peers.stage[rows] = TRAINING
     peers.version[rows] = 0
     peers.announced[rows] = peers.ready[rows] = 0.0

@@ -132,6 +132,8 @@ class Peers:
             stays = met * rng.random(size)
         else:
             stays = scale * rng.weibull(sessions.shape, size)
+        if sessions.endless:
+            stays = np.full(size, np.inf)
         self.joined[rows] = moments
         self.leaves[rows] = moments + np.maximum(stays, 1.0)
         self.goodbye[rows] = rng.random(size) < sessions.goodbye
@@ -165,6 +167,26 @@ class Peers:
             self.encoded.append(encoded)
             self.ids.append(encoded.decode())
         return rows
+
+    def describe(self, rows: Ints) -> None:
+        """Give the first of ``rows`` what the scenario says of its volunteers."""
+        for row, given in zip(rows.tolist(), self._scenario.volunteers, strict=False):
+            if given.up_mbit is not None:
+                self.up[row] = given.up_mbit * 1e6 / 8
+            if given.down_mbit is not None:
+                self.down[row] = given.down_mbit * 1e6 / 8
+            if given.rtt_ms is not None:
+                self.delay[row] = given.rtt_ms / 2000
+            if given.samples_per_second is not None:
+                self.speed[row] = given.samples_per_second
+                self.flops[row] = given.samples_per_second * self._sample_flops
+            if given.hidden is not None:
+                self.hidden[row], self.relayed[row] = given.hidden, False
+            if given.leaves_minutes is not None:
+                self.leaves[row] = self.joined[row] + 60.0 * given.leaves_minutes
+            if given.goodbye is not None:
+                self.goodbye[row] = given.goodbye
+        self._forget_records(rows)
 
     def vanish(self, rows: Ints, now: float) -> None:
         """These leave at ``now`` without a goodbye."""

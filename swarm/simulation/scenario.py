@@ -65,6 +65,8 @@ class Sessions(Part):
     """Assumed: between file sharing (minutes to an hour, Stutzbach and Rejaie 2006) and volunteer computing (days)."""
     shape: Annotated[float, Field(ge=0.2, le=5)] = 0.55
     """0.34 to 0.59 were fitted by Stutzbach and Rejaie, "Understanding churn in peer-to-peer networks", IMC 2006."""
+    endless: bool = False
+    """Nobody comes or leaves but by the events of the scenario."""
     goodbye: Share = 0.7
     """Share that leaves with a goodbye; of the others the directory learns when their record expires. Assumed."""
 
@@ -139,6 +141,21 @@ class Start(Part):
     """Relative numbers of first volunteers of each block, block 0 first; by default what placement makes of them."""
 
 
+class Volunteer(Part):
+    """One of the first volunteers, as given: to simulate machines that are known. What is left out is drawn."""
+
+    block: Annotated[int, Field(ge=0)] | None = None
+    up_mbit: Positive | None = None
+    down_mbit: Positive | None = None
+    rtt_ms: Positive | None = None
+    """Of its round trips to others like it."""
+    samples_per_second: Positive | None = None
+    hidden: bool | None = None
+    """Whether others cannot dial it."""
+    leaves_minutes: Positive | None = None
+    goodbye: bool | None = None
+
+
 class Departure(Part):
     """Many leave at once without a goodbye: a power cut, a provider's failure."""
 
@@ -179,6 +196,7 @@ class Scenario(Part):
     liars: Liars = Liars()
     start: Start = Start()
     what_if: WhatIf = WhatIf()
+    volunteers: Annotated[tuple[Volunteer, ...], BeforeValidator(_frozen)] = ()
     departures: Annotated[tuple[Departure, ...], BeforeValidator(_frozen)] = ()
     partitions: Annotated[tuple[Partition, ...], BeforeValidator(_frozen)] = ()
 
@@ -252,7 +270,16 @@ def read_scenario(mapping: dict[str, Any], *, source: str = "scenario") -> Scena
 
 
 def check_workers(scenario: Scenario, *, peers: int, blocks: int, source: str) -> None:
-    """Raise `ScenarioError` where a block would begin without a worker."""
+    """Raise `ScenarioError` where a block would begin without a worker, or a volunteer has no place."""
+    if len(scenario.volunteers) > peers:
+        raise ScenarioError(
+            source, [f"volunteers: {len(scenario.volunteers)} are described, but there are {peers} peers"]
+        )
+    for number, volunteer in enumerate(scenario.volunteers):
+        if volunteer.block is not None and volunteer.block >= blocks:
+            raise ScenarioError(
+                source, [f"volunteers.{number}.block: {volunteer.block} for a model of {blocks} blocks"]
+            )
     shares = scenario.start.shares
     if shares is not None and len(shares) != blocks:
         bare = f"; block {len(shares)} has no worker" if len(shares) < blocks else ""

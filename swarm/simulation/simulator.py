@@ -78,13 +78,18 @@ class Simulation:
         self.joining = Joining(self.world, seed)
         self.tally = Tally(shape.blocks)
         if scenario.start.warm:
-            warm_start(self.world, rows.arrive(np.zeros(peers), warm=True))
+            first = rows.arrive(np.zeros(peers), warm=True)
+            rows.describe(first)
+            warm_start(self.world, first)
         else:
             moments = np.sort(coming.random(peers)) * scenario.start.minutes * 60.0
-            self.joining.arrive(rows.arrive(moments))
+            first = rows.arrive(moments)
+            rows.describe(first)
+            self.joining.arrive(first)
         sessions = scenario.sessions
         scale = 3600.0 * sessions.median_hours / math.log(2.0) ** (1.0 / sessions.shape)
-        self._arrivals = peers / (scale * math.gamma(1.0 + 1.0 / sessions.shape))  # a second, on average
+        mean = math.inf if sessions.endless else scale * math.gamma(1.0 + 1.0 / sessions.shape)
+        self._arrivals = peers / mean  # a second, on average
         self._departures = {self._round_at(event.at): event.share for event in scenario.departures}
         self._splits = {self._round_at(event.at): event for event in scenario.partitions}
         self._joins = {

@@ -63,6 +63,16 @@ def test_a_missing_file_names_the_built_in_ones() -> None:
 
 
 @pytest.mark.parametrize(
+    ("peers", "said"),
+    [(3, "volunteers.1.block: 7 for a model of 3 blocks"), (1, "volunteers: 2 are described, but there are 1 peers")],
+)
+def test_a_volunteer_without_a_place_is_refused(peers: int, said: str) -> None:
+    scenario = read_scenario({"volunteers": [{"block": 0}, {"block": 7}]})
+    with pytest.raises(ScenarioError, match=f"mine.toml: {said}"):
+        check_workers(scenario, peers=peers, blocks=3, source="mine.toml")
+
+
+@pytest.mark.parametrize(
     ("peers", "shares", "said"),
     [
         (2, None, "peers: 2 for a model of 3 blocks; block 2 has no worker"),

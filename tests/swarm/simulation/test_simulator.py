@@ -173,6 +173,22 @@ def test_a_stopped_simulation_tells_what_it_has(simulated: Simulated, shape: Swa
     assert "(interrupted)" in lines(said)[0]
 
 
+def test_known_machines_can_be_described_one_of_them_slow_and_one_leaving(simulated: Simulated) -> None:
+    machine = {"up_mbit": 100.0, "down_mbit": 100.0, "rtt_ms": 40.0, "samples_per_second": 100.0, "hidden": False}
+    known = [{**machine, "block": number % 3} for number in range(9)]
+    known[0]["up_mbit"] = 0.5
+    known[4] |= {"leaves_minutes": 3.0, "goodbye": True}
+    simulation = simulated(read_scenario({"sessions": {"endless": True}, "volunteers": known}), peers=9)
+    said, peers = figures(simulation), simulation.world.peers
+    assert peers.count == 9
+    assert peers.block.tolist() == [0, 1, 2] * 3
+    # Of 36 rounds the one that leaves sees half; the slow one is late in all, and where it leads, in a third, its
+    # block's two others lose the round with it.
+    assert said["participation"] == pytest.approx((36 * 7 + 18 - 12 * 2) / (36 * 8 + 18), abs=0.03)
+    assert peers.alive(simulation.done * 10.0).sum() == 8
+    assert said["percentiles"]["volunteers"]["p5"] == 8
+
+
 def test_ids_look_like_those_of_peers(simulated: Simulated) -> None:
     from blockswarm.dht.peer_id import is_peer_id
 
