@@ -15,10 +15,10 @@ from blockswarm.swarm.simulation.peers import BLOCK, EMBEDDING, FETCHING, TRAINI
 from blockswarm.swarm.simulation.world import World
 
 START_SECONDS = 3.0
-"""From the start of the program to its first look: imports, p2pd, connections, manifest. Measured: 2 to 4 s."""
+"""From the start of the program to its first look: imports, p2pd, connections, manifest. Estimated: 2 to 4 s."""
 
 LEARNER_SECONDS = 3.0
-"""From the last byte of the states to the first optimizer step. Measured: 2 to 4 s."""
+"""From the last byte of the states to the first optimizer step. Estimated: 2 to 4 s."""
 
 SETTLES_SECONDS = 1.5
 """Before it looks again (``peer/joining.py``: ANNOUNCE_SETTLES_SECONDS)."""

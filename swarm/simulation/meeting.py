@@ -18,7 +18,7 @@ LAST_TURN = 0.95
 """Shares of the meeting at which a list is signed (``peer/meeting.py``, constants of the same names)."""
 
 CALLS_PER_SECOND = 1600.0
-"""Small calls that one peer makes and answers in a second. Measured on one core over loopback."""
+"""Small calls that one peer makes and answers in a second. Measured over loopback, calls of 1 KB."""
 
 CALL_BYTES = 600
 """Of a ``round.meet`` or its answer with transport. Estimated from their fields."""
