@@ -5,8 +5,8 @@
 No sockets: the routing tables are hivemind's, filled as traffic fills them (a node's neighbours by distance and a
 sample of everybody else), the search is the one that ``dht/kademlia.py`` sets up, and time is virtual. Each request
 takes one round trip drawn around ``--rtt``; one to a node that is gone takes the whole time-out. ``requests`` are those
-of one search, ``round_trips`` its duration over ``--rtt``. The constants of ``swarm/simulation/directory.py`` come from
-here.
+of one search, ``round_trips`` its duration over ``--rtt``. ``--real N`` counts the requests of real hosts on loopback
+instead, as many as the machine holds. The constants of ``swarm/simulation/directory.py`` come from here.
 """
 
 from __future__ import annotations
@@ -140,15 +140,75 @@ def measure(nodes: int, stale: Sequence[float], searches: int, rtt: float, seed:
     return rows
 
 
+async def measure_real(nodes: int, searches: int, seed: int) -> dict[str, float]:
+    """Requests of a search in a swarm of real hosts on loopback: the same, with sockets and p2pd."""
+    from blockswarm.clock import SystemClock
+    from blockswarm.dht.host import Host
+    from blockswarm.dht.identity import Identity
+
+    rng = random.Random(seed)
+    hosts: list[Host] = []
+    counts, times = [], []
+    loop = asyncio.get_running_loop()
+    try:
+        for _ in range(nodes):
+            first = hosts[0].addresses() if hosts else []
+            hosts.append(
+                await Host.start(
+                    Identity.ephemeral(),
+                    listen=["/ip4/127.0.0.1/tcp/0"],
+                    initial_peers=first,
+                    clock=SystemClock(),
+                    relay="off",
+                    port_mapping=False,
+                    startup_timeout=60.0,
+                )
+            )
+        end = loop.time() + 120.0
+        while min(len(host.node.protocol.routing_table.uid_to_peer_id) for host in hosts) < min(BUCKET_SIZE, nodes - 1):
+            if loop.time() > end:
+                break
+            await asyncio.sleep(1.0)
+        for number in range(searches):
+            protocol = rng.choice(hosts).node.protocol
+            node = next(host.node for host in hosts if host.node.protocol is protocol)
+            whole, made = protocol.call_find, 0
+
+            async def counted(peer: Any, keys: Any, whole: Any = whole) -> Any:
+                nonlocal made
+                made += 1
+                return await whole(peer, keys)
+
+            protocol.call_find = counted
+            begin = loop.time()
+            await asyncio.wait_for(node.get(f"key {seed} {number}", latest=True), 30.0)
+            times.append(loop.time() - begin)
+            protocol.call_find = whole
+            counts.append(made)
+        known = [len(host.node.protocol.routing_table.uid_to_peer_id) for host in hosts]
+    finally:
+        await asyncio.gather(*(host.stop() for host in hosts))
+    return {
+        "real_nodes": nodes,
+        "known_to_a_node": statistics.mean(known),
+        "requests": round(statistics.mean(counts), 2),
+        "ms_p50": round(1000 * statistics.median(times), 1),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[30, 100, 300, 1000])
     parser.add_argument("--stale", type=float, nargs="+", default=[0.0, 0.1, 0.3])
     parser.add_argument("--searches", type=int, default=100)
     parser.add_argument("--rtt", type=float, default=0.08, help="Median round trip, s.")
+    parser.add_argument("--real", type=int, metavar="N", help="Start N real hosts on loopback instead.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
+    if chosen.real:
+        print(json.dumps(asyncio.run(measure_real(chosen.real, chosen.searches, chosen.seed))))
+        return
     rows = [
         row for nodes in chosen.nodes for row in measure(nodes, chosen.stale, chosen.searches, chosen.rtt, chosen.seed)
     ]
