@@ -106,7 +106,7 @@ async def test_a_snapshot_holds_the_work_of_both_subjects_and_what_it_took(world
     np.testing.assert_allclose(snapshot.values[BLOCK] - parent, 2.0, atol=1e-5)
     assert snapshot.samples == {BLOCK: 32, EMBEDDING: 32}
     assert snapshot.seconds == 4.0 and world.live.samples_per_second == 8.0
-    assert 0.0 < snapshot.busy == world.trainer.busy_seconds
+    assert 0.0 < snapshot.busy <= world.trainer.busy_seconds
 
 
 async def test_a_commit_brings_the_live_weights_onto_the_new_state_and_tells_the_schedule(world: World):
