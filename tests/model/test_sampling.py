@@ -8,7 +8,7 @@ import pytest
 
 from blockswarm.model.errors import ModelError
 from blockswarm.model.mixing import normalise_log_probs
-from blockswarm.model.sampling import gumbel_noise, sample_byte
+from blockswarm.model.sampling import gumbel_noise, is_settled, sample_byte
 
 
 @pytest.fixture
@@ -67,6 +67,41 @@ def test_the_noise_is_the_same_on_every_machine() -> None:
     np.testing.assert_allclose(
         gumbel_noise(0, 0)[:3], [-0.5876615966254634, 0.2377612121308894, 1.1676625944993475], rtol=1e-12
     )
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 0.7},
+    {"temperature": 1.0, "top_k": 5},
+    {"temperature": 1.0, "top_p": 0.5},
+    {"temperature": 0.3, "top_k": 20, "top_p": 0.9},
+    {"temperature": 1e-300, "top_p": 0.9},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_settled_byte_is_the_same_for_all_log_probabilities_that_near(options: dict[str, Any]) -> None:
+    random = np.random.default_rng(5)
+    tolerance = 0.01  # large, so that many choices could turn
+    settled = turned = 0
+    for position in range(400):
+        logp = normalise_log_probs(2 * random.standard_normal(256).astype(np.float32))
+        draw = partial(sample_byte, **options, seed=2, position=position)
+        near = [logp + random.uniform(-tolerance, tolerance, 256).astype(np.float32) for _ in range(8)]
+        differs = any(draw(other) != draw(logp) for other in near)
+        if is_settled(logp, tolerance=tolerance, **options, seed=2, position=position):
+            settled += 1
+            assert not differs
+        turned += differs
+    assert settled > 280  # most are: a cautious answer costs a question
+    assert turned > 0 or options["temperature"] == 1e-300
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-300])
+def test_a_tie_is_not_settled(temperature: float) -> None:
+    logp = np.full(256, -20.0, np.float32)
+    logp[[3, 9]] = np.log(0.5)
+    assert not is_settled(logp, tolerance=1e-6, temperature=temperature, seed=1, position=0)
 
 
 @pytest.mark.parametrize(
