@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from blockswarm.cli.asking import Budget, asked_model
 from blockswarm.cli.options import choosing_model, json_output
 from blockswarm.cli.output import for_terminal, print_json
+
+if TYPE_CHECKING:
+    from blockswarm.swarm.report import CallReport
 
 WHERE = ("checkpoint", "device", "threads", "peers_file", "peer", "run_id")
 """Parameters that say where the model is; the others say what is wanted of it."""
@@ -32,6 +35,14 @@ WHERE = ("checkpoint", "device", "threads", "peers_file", "peer", "run_id")
     show_default=True,
     help="All blocks at once, averaged; or one after another as in the paper.",
 )
+@click.option(
+    "--draft",
+    default="ngram",
+    show_default=True,
+    metavar="WHO",
+    help="Who guesses ahead, so that one round trip yields several bytes: ngram (from the text itself), a file of "
+    "n-gram counts, or none. The text is the same.",
+)
 @click.option("--best-effort", is_flag=True, help="Go on without blocks nobody serves, and say which.")
 @click.option(
     "--timeout",
@@ -41,9 +52,10 @@ WHERE = ("checkpoint", "device", "threads", "peers_file", "peer", "run_id")
     metavar="S",
     help="Time for the whole text, connecting included.",
 )
+@click.option("--stats", is_flag=True, help="Then say on stderr how many round trips it took, and how long.")
 @choosing_model
 @json_output
-def command(prompt: str, as_json: bool, **options: Any) -> None:
+def command(prompt: str, as_json: bool, stats: bool, **options: Any) -> None:
     """Continue PROMPT with the swarm's model, byte by byte as the text comes. PROMPT - reads standard input.
 
     With --checkpoint the model is taken from a folder, and the same seed gives the text its states give in the swarm.
@@ -52,6 +64,7 @@ def command(prompt: str, as_json: bool, **options: Any) -> None:
     Examples:
       blockswarm generate "The " --max-bytes 200 --temperature 0.5
       blockswarm generate "def " --seed 1 --json
+      blockswarm generate "The " --stats --draft none
       blockswarm generate "The " --checkpoint demo-0123456789ab
     """
     from blockswarm.swarm.options import Writing
@@ -65,10 +78,25 @@ def command(prompt: str, as_json: bool, **options: Any) -> None:
             options["timeout"] = budget.left()
         if not as_json:
             _write(model.stream(given, **options))
+            if stats and (last := model.stats.last):
+                click.echo(describe(last), err=True)
             return
         text = model.generate(given, **options)
         report = model.stats.as_json()["last"]
         print_json({"run_id": model.run_id, "prompt": given.decode(errors="replace"), "text": text, **report})
+
+
+def describe(report: CallReport) -> str:
+    """One line on how a text came about."""
+    told = f"{report.bytes} bytes in {report.seconds:.2f} s"
+    if report.first_byte_seconds is not None:
+        told += f", the first after {report.first_byte_seconds:.2f} s"
+    if report.bytes_per_round_trip is not None:
+        told += (
+            f"; {report.round_trips} round trips, {report.bytes_per_round_trip:.2f} bytes each; "
+            f"{report.accepted} of {report.drafted} guessed bytes accepted"
+        )
+    return told
 
 
 def _write(pieces: Iterator[str]) -> None:

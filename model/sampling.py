@@ -16,7 +16,6 @@ from blockswarm.model.errors import ModelError, OptionError
 from blockswarm.model.layout import Float32, philox
 from blockswarm.naming import option
 
-
 Float64 = NDArray[np.float64]
 
 

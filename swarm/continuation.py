@@ -1,16 +1,35 @@
-"""The text that follows a prompt, byte by byte: which window predicts the next byte, the draw, and stop strings. Pure.
+"""The text that follows a prompt: which windows predict the next bytes, the draw, and stop strings. Pure.
 
-Whoever has the log-probabilities, a swarm's client or a model on this machine, feeds them in row by row.
+Whoever has the log-probabilities, a swarm's client or a model on this machine, feeds them in: row by row, or those of
+several bytes at once that a draft proposes. The text is the same.
 """
 
 from __future__ import annotations
 
 import codecs
+from dataclasses import dataclass
 
-from blockswarm.model.sampling import sample_byte
+from blockswarm.model.sampling import is_settled, sample_byte
 from blockswarm.swarm.answers import Float32
-from blockswarm.swarm.chunks import Chunk, last_row
+from blockswarm.swarm.chunks import Chunk, chunks, last_row
 from blockswarm.swarm.options import Writing
+
+TOLERANCE = 1e-4
+"""Nats by which the same row may differ when its window was computed at another length; float32 stays under 1e-5."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What came of a draft."""
+
+    drawn: int
+    """Bytes that were drawn."""
+    right: int
+    """How many of them are the draft's: all, or all but the last."""
+    settled: bool = True
+    """False: the text stands before a byte that rounding could turn. Ask for it alone, as decoding without drafts
+    does."""
+
 
 EMPTY_PROMPT = b"\n"
 """What an empty prompt stands for: a model that predicts from bytes needs one to begin with."""
@@ -50,29 +69,87 @@ class Continuation:
         """Bytes after the prompt so far."""
         return len(self._text) - self._begin
 
-    def window(self) -> Chunk:
-        """What the next byte is predicted from."""
-        return last_row(self._text, self._context)
+    @property
+    def text(self) -> bytes:
+        """Prompt and output so far."""
+        return bytes(self._text)
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still be added."""
+        return 0 if self.ended else self._asked.max_bytes - self.written
+
+    def window(self, draft: bytes = b"") -> Chunk:
+        """What the next byte is predicted from and, one row each, what follows the bytes of ``draft``.
+
+        It fits one request: where the windows of a long draft would not, there are fewer rows than ``1 + len(draft)``.
+        """
+        if not draft:
+            return last_row(self._text, self._context)
+        return next(chunks(self.text + draft, self._context, first=len(self._text) - 1))
+
+    def choose(self, row: Float32, position: int) -> int:
+        """The byte at ``position`` if its log-probabilities are ``row``, float32 ``[256]``."""
+        asked = self._asked
+        return sample_byte(
+            row,
+            temperature=asked.temperature,
+            top_k=asked.top_k,
+            top_p=asked.top_p,
+            seed=asked.drawn_seed,
+            position=position,
+        )
 
     def add(self, row: Float32) -> None:
         """Draw the next byte from its log-probabilities, float32 ``[256]``."""
-        text, asked = self._text, self._asked
-        text.append(
-            sample_byte(
-                row,
-                temperature=asked.temperature,
-                top_k=asked.top_k,
-                top_p=asked.top_p,
-                seed=asked.drawn_seed,
-                position=len(text),
-            )
-        )
+        text = self._text
+        text.append(self.choose(row, len(text)))
         for mark in self._stops:
             if text.endswith(mark, self._held_from):
                 del text[len(text) - len(mark) :]
                 self.ended = True
                 return
-        self.ended = self.written >= asked.max_bytes
+        self.ended = self.written >= self._asked.max_bytes
+
+    def add_verified(self, rows: Float32, draft: bytes) -> Verified:
+        """Draw as many bytes as the rows of ``window(draft)`` are good for.
+
+        Row i is the swarm's prediction if the text goes on with ``draft[:i]``. So it counts as long as the bytes drawn
+        are those of the draft; the first that is another one is the last that is added.
+
+        Parameters
+        ----------
+        rows : float32 ``[n, 256]``
+            ``1 <= n <= 1 + len(draft)``.
+        draft : bytes
+            What was proposed.
+
+        Returns
+        -------
+        Verified
+            How many bytes that were, and how many of the draft were right.
+        """
+        for number, row in enumerate(rows):
+            byte = self.choose(row, len(self._text))
+            if not self._settled(row):
+                return Verified(number, number, settled=False)
+            self.add(row)
+            right = number < len(draft) and byte == draft[number]
+            if self.ended or not right:
+                return Verified(number + 1, number + right)
+        return Verified(len(rows), len(rows))
+
+    def _settled(self, row: Float32) -> bool:
+        asked = self._asked
+        return is_settled(
+            row,
+            tolerance=TOLERANCE,
+            temperature=asked.temperature,
+            top_k=asked.top_k,
+            top_p=asked.top_p,
+            seed=asked.drawn_seed,
+            position=len(self._text),
+        )
 
     def release(self) -> str:
         """The text that has become certain since the last time: no part of it can be the beginning of a stop string."""

@@ -16,6 +16,7 @@ import trio
 from blockswarm.clock import SystemClock
 from blockswarm.dht.errors import RpcError
 from blockswarm.naming import option
+from blockswarm.swarm.drafting.shelf import Shelf
 from blockswarm.swarm.errors import ArgumentError, ClientError, ConnectError, MessageError
 from blockswarm.swarm.holders import HolderBook, Run, gather
 from blockswarm.swarm.link import Link, short, words
@@ -67,6 +68,7 @@ class Core:
         self.link = Link(nursery)
         self.book = HolderBook(self.link, self.clock, self.events.add)
         self.router = Router(salt=os.urandom(16))
+        self.shelf = Shelf()
         self.offers: dict[str, Offer] = {}
         self.trouble: dict[str, str] = {}
         """Why holders on record could not be asked for their states, by peer id."""

@@ -1,10 +1,11 @@
-"""Byte by byte through the swarm: asking for the next distribution, within the time that was given."""
+"""Text through the swarm: drafting, asking what it makes of the draft, within the time that was given."""
 
 from __future__ import annotations
 
 import trio
 
-from blockswarm.swarm.continuation import Continuation
+from blockswarm.swarm.continuation import Continuation, Verified
+from blockswarm.swarm.drafting.drafting import Drafting
 from blockswarm.swarm.errors import DeadlineError
 from blockswarm.swarm.options import Writing
 from blockswarm.swarm.readouts import read
@@ -26,18 +27,27 @@ class Generation:
         What the text begins with; not repeated in the output.
     asked : Writing
         Everything else.
+    drafting : Drafting, optional
+        Who guesses ahead. The text does not depend on it.
     """
 
-    def __init__(self, session: Session, prompt: bytes, asked: Writing) -> None:
+    def __init__(self, session: Session, prompt: bytes, asked: Writing, drafting: Drafting | None = None) -> None:
         self._session = session
         self._asked = asked
         self._text = Continuation(prompt, asked, session.core.manifest.model.context)
+        self._drafting = drafting
+        self._alone = False  # the next byte must be asked for by itself
         self._left = asked.timeout
 
     @property
     def report(self) -> CallReport:
         """How it is going."""
         return self._session.report
+
+    @property
+    def text(self) -> bytes:
+        """Prompt and output so far."""
+        return self._text.text
 
     async def next_piece(self) -> str | None:
         """The next text that is certain, None at the end.
@@ -70,13 +80,42 @@ class Generation:
         return self._text.flush()
 
     async def _step(self) -> None:
-        session, text = self._session, self._text
+        session, text, drafting = self._session, self._text, self._drafting
         session.byte = text.position
-        rows = await read(session, text.window(), readout=self._asked.readout, seed=self._asked.drawn_seed)
-        text.add(rows[0])
-        session.core.stats.generated_bytes += 1
+        draft, drafting_seconds = b"", 0.0
+        if drafting is not None and not self._alone:
+            began = trio.current_time()
+            draft = await drafting.propose(text.text, text.left - 1, text.choose)
+            drafting_seconds = trio.current_time() - began
+        chunk = text.window(draft)
+        began = trio.current_time()
+        rows = await read(session, chunk, readout=self._asked.readout, seed=self._asked.drawn_seed)
+        seconds = trio.current_time() - began
+        drafted = min(len(draft), len(rows))
+        if draft:
+            told = text.text + draft[: len(rows) - 1]
+            verified = text.add_verified(rows, draft)
+        else:
+            told = text.text
+            text.add(rows[0])
+            verified = Verified(1, 0)
+        self._alone = not verified.settled
+        if drafting is not None:
+            drafting.pace.note(drafted=drafted, accepted=verified.right, seconds=seconds, drafting=drafting_seconds)
+            drafting.learn(told, rows)
+        self._count(drafted, verified)
+
+    def _count(self, drafted: int, verified: Verified) -> None:
+        session = self._session
+        depth = len(session.core.blocks) if self._asked.readout == "sweep" else 1
+        for counts in (session.report, session.core.stats):
+            counts.round_trips += depth
+            counts.drafted += drafted
+            counts.accepted += verified.right
+            counts.unsettled += not verified.settled
+        session.core.stats.generated_bytes += verified.drawn
         report = session.report
-        report.bytes += 1
+        report.bytes += verified.drawn
         if report.first_byte_seconds is None:
             report.first_byte_seconds = trio.current_time() - session.opened
         report.pin = session.pin.as_json()

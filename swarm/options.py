@@ -36,6 +36,7 @@ class WritingOptions(TypedDict, total=False):
     stop: str | bytes | Sequence[str | bytes]
     best_effort: bool
     readout: Readout
+    draft: str
     timeout: float
     pin: PinChoice
 
@@ -62,6 +63,8 @@ class Writing:
     stop: str | bytes | Sequence[str | bytes] = ()
     best_effort: bool = False
     readout: Readout = "parallel"
+    draft: str = "ngram"
+    """Who guesses ahead; see ``blockswarm.swarm.drafting.drafting``."""
     timeout: float = 120.0
     """Seconds for the whole text."""
     pin: PinChoice = None

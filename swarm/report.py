@@ -58,6 +58,14 @@ class CallReport:
     """States the answer came from (those at its end, if they had to change); see ``Pin.as_json``."""
     bytes: int = 0
     """Bytes generated, or rows of log-probabilities."""
+    round_trips: int = 0
+    """Generation: times holders were waited for, one after the other; a sweep waits once for each block."""
+    drafted: int = 0
+    """Bytes that were guessed and asked about."""
+    accepted: int = 0
+    """How many of them stand in the text."""
+    unsettled: int = 0
+    """Bytes asked for once more by themselves, because rounding could have turned them."""
     seconds: float = 0.0
     first_byte_seconds: float | None = None
     missing: list[int] = field(default_factory=list)
@@ -66,6 +74,11 @@ class CallReport:
     """Holders that another one took over from."""
     repinned: int = 0
     """Times the pinned states were lost everywhere and others had to be taken."""
+
+    @property
+    def bytes_per_round_trip(self) -> float | None:
+        """None where nothing was generated through a swarm."""
+        return self.bytes / self.round_trips if self.round_trips else None
 
 
 @dataclass
@@ -86,6 +99,11 @@ class ClientStats:
     replaced: int = 0
     repinned: int = 0
     generated_bytes: int = 0
+    round_trips: int = 0
+    """Of all generations, as are the next three; see ``CallReport``."""
+    drafted: int = 0
+    accepted: int = 0
+    unsettled: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
     last: CallReport | None = None
@@ -93,7 +111,10 @@ class ClientStats:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self)
+        values = asdict(self)
+        if self.last is not None:
+            values["last"]["bytes_per_round_trip"] = self.last.bytes_per_round_trip
+        return values
 
 
 class EventLog:

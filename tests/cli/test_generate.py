@@ -101,3 +101,10 @@ def iter_of_nothing() -> Iterator[str]:
 def test_whole_text_ends_with_a_newline(capsys: pytest.CaptureFixture[str]) -> None:
     _write(iter(["a", "b"]))
     assert capsys.readouterr().out == "ab\n"
+
+
+def test_a_line_says_how_many_round_trips_a_text_took() -> None:
+    report = CallReport("generate", "parallel", bytes=60, seconds=1.5, first_byte_seconds=0.2)
+    assert generate.describe(report) == "60 bytes in 1.50 s, the first after 0.20 s"
+    report.round_trips, report.drafted, report.accepted = 20, 50, 40
+    assert generate.describe(report).endswith("; 20 round trips, 3.00 bytes each; 40 of 50 guessed bytes accepted")

@@ -14,8 +14,8 @@ from blockswarm.swarm.holders import HolderBook
 from blockswarm.swarm.link import Link, Reply
 from blockswarm.swarm.manifest import Manifest
 
-Answer = Callable[[str, dict[str, Any]], Awaitable[Reply]]
-"""What a peer answers to a method with a body."""
+Answer = Callable[..., Awaitable[Reply]]
+"""What a peer answers to a method with a body, and a blob where there is one."""
 
 
 class Functions(Link):
@@ -31,7 +31,8 @@ class Functions(Link):
         assert options["run"] == self._run
         self._asked[f"{peer_id} {method}"] += 1
         with trio.fail_after(timeout):
-            return await self._peers[peer_id](method, dict(body))
+            blob = {"blob": options["blob"]} if options.get("blob") else {}
+            return await self._peers[peer_id](method, dict(body), **blob)
 
 
 class Listed(HolderBook):

@@ -1,0 +1,108 @@
+"""Holders with real weights and no network: a client's whole way from prompt to text, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import trio
+
+from blockswarm.dht.errors import RpcError
+from blockswarm.model.layout import EMBEDDING
+from blockswarm.model.readout import BlockReader
+from blockswarm.peer.batching import joined, noise, pieces, split_z, stack
+from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.link import Reply
+from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.messages import LogprobsRequest, StateName, StatesReply, SweepRequest
+from tests.swarm.answering import World
+
+Weights = Callable[[int], Float32]
+"""The values of a subject."""
+
+
+class Model:
+    """The blocks of a model, computed as a volunteer does, in pieces of windows of one length."""
+
+    def __init__(self, manifest: Manifest, weights: Weights | None = None) -> None:
+        weights = weights or manifest.verify_genesis
+        self.manifest = manifest
+        blocks = range(manifest.model.blocks)
+        table = weights(EMBEDDING)
+        model, recipe = manifest.model, manifest.recipe
+        self.readers = [BlockReader(model, recipe, block, weights(block), table) for block in blocks]
+
+    def logprobs(self, body: Mapping[str, Any]) -> Reply:
+        """Answer ``logprobs``."""
+        wanted = LogprobsRequest.parse(body)
+        return self._answer(wanted, lambda part: self.readers[wanted.block].log_probs(stack(wanted.windows, part)))
+
+    def sweep(self, body: Mapping[str, Any], blob: bytes) -> Reply:
+        """Answer ``sweep``."""
+        wanted = SweepRequest.parse(body)
+        dim = self.manifest.model.dim
+        z = split_z(bytearray(blob), wanted, dim)
+        found: list[Float32] = [np.empty(0, np.float32)] * len(wanted.windows)
+        last = wanted.block == self.manifest.model.blocks - 1
+        for index in range(len(wanted.windows)):
+            noisy = z[index] if z else noise(wanted, index, dim)
+            rows, stepped = self.readers[wanted.block].sweep_step(stack(wanted.windows, [index]), noisy[None])
+            found[index] = rows[0, wanted.take[index] :] if stepped is None else stepped[0]
+        return Reply({"last": last}, bytes(joined(found)))
+
+    def _answer(self, wanted: LogprobsRequest, compute: Callable[[Sequence[int]], Float32]) -> Reply:
+        assert max(map(len, wanted.windows)) <= self.manifest.model.context
+        found: list[Float32] = [np.empty(0, np.float32)] * len(wanted.windows)
+        for part in pieces(wanted.windows):
+            for index, rows in zip(part, compute(part), strict=True):
+                found[index] = rows[wanted.take[index] :]
+        return Reply({}, bytes(joined(found)))
+
+
+class Holder:
+    """A peer that serves one block of ``model``.
+
+    Attributes
+    ----------
+    left : int
+        Requests it still answers before it is gone; negative: for ever.
+    seconds : callable
+        How long an answer takes, from the bytes of its rows.
+    """
+
+    def __init__(self, model: Model, block: int) -> None:
+        self.left = -1
+        self.seconds: Callable[[int], float] = lambda size: 0.001
+        self._model, self._block = model, block
+        manifest = model.manifest
+        self.states = StatesReply(
+            block,
+            (StateName(0, manifest.genesis_digest(block)),),
+            (StateName(0, manifest.genesis_digest(EMBEDDING)),),
+        )
+
+    async def __call__(self, method: str, body: dict[str, Any], blob: bytes = b"") -> Reply:
+        """Answer one request."""
+        if not self.left:
+            raise RpcError("unreachable", "gone")
+        if method == "states":
+            return Reply(self.states.to_body(), b"")
+        self.left -= 1
+        reply = self._model.logprobs(body) if method == "logprobs" else self._model.sweep(body, blob)
+        await trio.sleep(self.seconds(len(reply.blob)))
+        return reply
+
+
+class Swarm(World):
+    """A connected core, with holders by name: ``"1a"`` is holder a of block 1."""
+
+    def __init__(self, nursery: Any, model: Model, *names: str) -> None:
+        self.holders = {name: Holder(model, int(name[:-1])) for name in names}
+        super().__init__(nursery, model.manifest, **self.holders)
+        listed = {
+            block: [SimpleNamespace(peer_id=name) for name in names if int(name[:-1]) == block]
+            for block in range(model.manifest.model.blocks)
+        }
+        self.book.holders = lambda block, **_: listed[block]  # type: ignore[method-assign]

@@ -1,0 +1,262 @@
+"""Whoever guesses ahead, and however far: the text is the one that decoding byte by byte gives."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import trio
+from trio.testing import MockClock
+
+from blockswarm.model.config import ModelConfig
+from blockswarm.model.ngram_file import build_ngram_file
+from blockswarm.swarm import operations
+from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.continuation import Continuation
+from blockswarm.swarm.drafting.blend import BlendDrafter
+from blockswarm.swarm.drafting.drafter import Choose, Drafter
+from blockswarm.swarm.drafting.drafting import Drafting
+from blockswarm.swarm.errors import ArgumentError
+from blockswarm.swarm.generation import Generation
+from blockswarm.swarm.manifest import create_manifest
+from blockswarm.swarm.options import Writing
+from blockswarm.swarm.policy.drafting import DraftPace
+from blockswarm.swarm.report import CallReport
+from tests.swarm.holding import Model, Swarm
+
+SMALL = ModelConfig(dim=16, blocks=2, layers=1, heads=2, context=32)
+"""A context that a text of 60 bytes leaves twice."""
+
+HOLDERS = ("0a", "0b", "1a", "1b")
+BYTES = 60
+OPTIONS: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 0.7},
+    {"temperature": 1.0},
+    {"temperature": 1.0, "top_k": 4},
+    {"temperature": 0.7, "top_p": 0.6},
+]
+PROMPTS = [b"The ", b"", b"x" * 31, bytes(range(97, 123)) * 3, "Bäume, 数百本の木".encode()]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    """Two blocks that are not trained but have opinions, and some of each other's."""
+    torch.set_num_threads(1)
+    manifest = create_manifest(name="test", now=0.0, size=SMALL, round_seconds=60.0, seed=7)
+
+    def weights(subject: int) -> Float32:
+        noise = np.random.default_rng(subject + 1).standard_normal(manifest.parameters(subject))
+        return manifest.verify_genesis(subject) + (0.15 * noise).astype(np.float32)
+
+    return Model(manifest, weights)
+
+
+class Fixed(DraftPace):
+    """Drafts of one length."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(2)
+        self._fixed = length
+
+    def length(self, most: int) -> int:
+        return min(most, self._fixed)
+
+
+class Scripted:
+    """Proposes what stands in a script at the same place, wrong every ``wrong`` bytes; 0: never."""
+
+    heavy = False
+
+    def __init__(self, script: bytes, wrong: int = 0) -> None:
+        self._script, self._wrong = script, wrong
+        self.told: list[tuple[bytes, int]] = []
+
+    def propose(self, text: bytes, most: int, choose: Choose) -> bytes:
+        part = self._script[len(text) : len(text) + most]
+        if not self._wrong:
+            return part
+        return bytes(byte ^ ((len(text) + n) % self._wrong == 0) for n, byte in enumerate(part))
+
+    def learn(self, text: bytes, rows: Float32) -> None:
+        self.told.append((text, len(rows)))
+
+
+def write(
+    model: Model,
+    prompt: bytes,
+    asked: Writing,
+    drafting: Callable[[], Drafting | None] = lambda: None,
+    spoil: Callable[[Swarm], None] = lambda swarm: None,
+) -> tuple[bytes, CallReport, Swarm]:
+    """A text, written by holders in memory, and how it went; virtual time."""
+
+    async def main() -> tuple[bytes, CallReport, Swarm]:
+        async with trio.open_nursery() as nursery:
+            swarm = Swarm(nursery, model, *HOLDERS)
+            report = CallReport("generate", asked.readout, seed=asked.drawn_seed)
+            session = await operations.open_session(swarm.core, asked.pin, None, report)
+            spoil(swarm)
+            generation = Generation(session, prompt, asked, drafting())
+            while await generation.next_piece() is not None:
+                pass
+            nursery.cancel_scope.cancel()
+        return generation.text, report, swarm
+
+    return trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.fixture(scope="module")
+def plain(model: Model) -> Callable[..., bytes]:
+    """What decoding byte by byte gives, computed once for each case; prompt and output."""
+    known: dict[Any, bytes] = {}
+
+    def text(prompt: bytes, **options: Any) -> bytes:
+        key = prompt, tuple(sorted(options.items()))
+        if key not in known:
+            known[key], report, _ = write(model, prompt, Writing(**options))
+            assert report.round_trips == report.bytes * (2 if options.get("readout") == "sweep" else 1)
+        return known[key]
+
+    return text
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(map(str, itertools.chain(*options.items()))))
+@pytest.mark.parametrize("length", [1, 2, 7, 32])  # two odd, two even: each takes every other prompt
+def test_the_text_is_that_of_decoding_byte_by_byte(
+    model: Model, plain: Callable[..., bytes], options: dict[str, Any], length: int
+) -> None:
+    for seed, prompt in enumerate(PROMPTS):
+        if (seed + length) % 2:
+            continue  # each pair of a prompt and these options has drafts of two lengths
+        asked = {"max_bytes": BYTES, "seed": seed, **options}
+        expected = plain(prompt, **asked)
+        drafters: list[Callable[[], Drafter]] = [
+            BlendDrafter,
+            partial(Scripted, expected),
+            partial(Scripted, expected, wrong=5),
+            partial(Scripted, bytes(len(expected))),
+        ]
+        for drafter in drafters:
+            found, report, _ = write(model, prompt, Writing(**asked), lambda d=drafter: Drafting(d(), Fixed(length)))
+            assert found == expected
+            assert report.bytes == BYTES
+            assert report.accepted <= report.drafted
+
+
+def test_a_perfect_draft_takes_one_round_trip_for_all_its_bytes_and_one_more(
+    model: Model, plain: Callable[..., bytes]
+) -> None:
+    asked = {"max_bytes": BYTES, "seed": 1, "temperature": 1.0}
+    script = plain(b"The ", **asked)
+    _, report, swarm = write(model, b"The ", Writing(**asked), lambda: Drafting(Scripted(script), Fixed(9)))
+    assert report.unsettled == 0
+    assert report.round_trips == 6  # the windows that jump on the way cost none: two of them fit one request
+    assert report.bytes_per_round_trip == pytest.approx(BYTES / report.round_trips)
+    assert report.accepted == BYTES - report.round_trips
+    assert sum(swarm.asked[f"{name} logprobs"] for name in HOLDERS) == 2 * report.round_trips
+
+
+def test_a_wrong_draft_costs_no_round_trip(model: Model, plain: Callable[..., bytes]) -> None:
+    asked = {"max_bytes": BYTES, "seed": 1, "temperature": 1.0}
+    never = bytes(4 + BYTES)
+    _, report, _ = write(model, b"The ", Writing(**asked), lambda: Drafting(Scripted(never), Fixed(9)))
+    assert report.accepted == 0
+    assert report.round_trips == BYTES + report.unsettled
+
+
+@pytest.mark.parametrize("length", [3, 32])
+def test_the_sweep_is_verified_the_same_way(model: Model, plain: Callable[..., bytes], length: int) -> None:
+    asked = {"max_bytes": BYTES, "seed": 4, "temperature": 1.0, "readout": "sweep"}
+    expected = plain(b"The ", **asked)
+    for wrong in (0, 4):
+        script = Scripted(expected, wrong)
+        found, report, _ = write(model, b"The ", Writing(**asked), lambda s=script: Drafting(s, Fixed(length)))
+        assert found == expected
+        assert report.round_trips % SMALL.blocks == 0
+
+
+@pytest.mark.parametrize("answers", range(0, 12))
+def test_holders_that_die_under_a_draft_change_nothing(model: Model, plain: Callable[..., bytes], answers: int) -> None:
+    asked = {"max_bytes": BYTES, "seed": 2, "temperature": 0.7}
+    expected = plain(b"The ", **asked)
+
+    def spoil(swarm: Swarm) -> None:
+        for name in ("0a", "1b"):
+            swarm.holders[name].left = answers
+
+    script = Scripted(expected, wrong=6)
+    found, report, _ = write(model, b"The ", Writing(**asked), lambda: Drafting(script, Fixed(8)), spoil)
+    assert found == expected
+    assert report.repinned == 0 and report.missing == []
+
+
+def test_a_text_ends_before_a_stop_string_in_the_middle_of_a_draft(model: Model, plain: Callable[..., bytes]) -> None:
+    whole = plain(b"The ", max_bytes=BYTES, seed=3, temperature=1.0)
+    for begin, size in [(10, 1), (17, 3), (40, 6)]:
+        mark = whole[4 + begin : 4 + begin + size]
+        asked = {"max_bytes": BYTES, "seed": 3, "temperature": 1.0, "stop": mark}
+        expected = plain(b"The ", **asked)
+        assert expected == whole[: whole.index(mark, 4)]
+        for length in (1, 5, 32):
+            found, report, _ = write(
+                model, b"The ", Writing(**asked), lambda n=length: Drafting(Scripted(whole), Fixed(n))
+            )
+            assert found == expected
+            assert report.bytes == len(expected) - 4 + size
+
+
+def test_a_drafter_is_told_what_the_swarm_predicts_after_every_byte_it_guessed(
+    model: Model, plain: Callable[..., bytes]
+) -> None:
+    asked = {"max_bytes": 20, "seed": 3, "temperature": 1.0}
+    expected = plain(b"The ", **asked)
+    script = Scripted(expected, wrong=7)
+    write(model, b"The ", Writing(**asked), lambda: Drafting(script, Fixed(4)))
+    for text, rows in script.told:
+        assert rows <= 5 and len(text) >= 4
+    assert script.told[0] == (script.told[0][0][:4] + script.propose(b"The ", 4, lambda *_: 0), 5)
+
+
+class Near:
+    """A model whose rows differ by rounding when a window has another length, and whose bytes are close calls."""
+
+    def rows(self, windows: int) -> Float32:
+        row = np.full((windows, 256), -20.0, np.float32)
+        row[:, [65, 66]] = np.log(0.5)
+        row[:, 66 if windows > 1 else 65] += 3e-6
+        return row
+
+
+def test_a_byte_that_rounding_could_turn_is_asked_for_alone() -> None:
+    text = Continuation(b"x", Writing(max_bytes=4, temperature=0.0), 32)
+    verified = text.add_verified(Near().rows(3), b"BB")
+    assert not verified.settled and (verified.drawn, verified.right) == (0, 0)
+    text.add(Near().rows(1)[0])
+    assert text.text == b"xA"  # what decoding byte by byte takes; the rows of the draft said B
+
+
+def test_a_file_of_counts_drafts_too(model: Model, plain: Callable[..., bytes], tmp_path: Path) -> None:
+    asked = {"max_bytes": BYTES, "seed": 5, "temperature": 1.0}
+    expected = plain(b"The ", **asked)
+    path = tmp_path / "counts.ngram"
+    path.write_bytes(build_ngram_file(np.frombuffer(expected * 5, np.uint8), order=4))
+
+    async def main() -> tuple[str, CallReport]:
+        async with trio.open_nursery() as nursery:
+            swarm = Swarm(nursery, model, *HOLDERS)
+            with pytest.raises(ArgumentError, match=r"draft=.*no n-gram file"):
+                await operations.generate(swarm.core, b"The ", Writing(draft=str(tmp_path / "missing")))
+            answer = await operations.generate(swarm.core, b"The ", Writing(**asked, draft=str(path)))
+            nursery.cancel_scope.cancel()
+        return answer
+
+    text, report = trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert text == expected[4:].decode(errors="replace")
+    assert (report.bytes_per_round_trip or 0) > 2
