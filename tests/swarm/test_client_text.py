@@ -96,7 +96,7 @@ def test_a_seed_means_one_text_whatever_the_form_of_the_call(swarm: Any, readout
     expected = LocalModel(swarm.info).write(b"The ", 80, readout, 3, temperature=1.0)
     assert found["whole"] == expected.decode(errors="replace")
     assert "".join(found["pieces"]) == found["whole"] == found["again"] != found["other"]
-    assert len(found["pieces"]) > 10
+    assert len(found["pieces"]) > 1
 
 
 def test_prompt_longer_than_the_context_and_greedy_decoding(swarm: Any) -> None:
