@@ -6,8 +6,15 @@ layers. Integers below 2³¹ times odd numbers below 2³¹, cut to 31 bits: the 
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Integers = TypeVar("Integers", "Tensor", NDArray[np.int64])
 
 _BITS = (1 << 31) - 1
 _STEP = 1_000_003
@@ -38,6 +45,13 @@ def ngram_rows(window: Tensor, tables: int, rows: int, *, salt: int) -> Tensor:
     Tensor, int64 ``[…, tables]``
         Table ``i`` is rows ``i · rows`` to ``(i + 1) · rows`` of the stack and hashes the last ``i + 2`` bytes.
     """
+    import torch  # here: those who only read a block do without
+
+    return torch.stack(hashed_rows(window, tables, rows, salt=salt), dim=-1)
+
+
+def hashed_rows(window: Integers, tables: int, rows: int, *, salt: int) -> list[Integers]:
+    """What ``ngram_rows`` gives, one array ``[…]`` for each table, of a tensor or a NumPy array."""
     newest = window.shape[-1] - 1
     key = window[..., newest] + 1 + _SALT * salt
     found = []
@@ -45,4 +59,4 @@ def ngram_rows(window: Tensor, tables: int, rows: int, *, salt: int) -> Tensor:
         key = (key * _STEP + window[..., newest - table - 1] + 1) & _BITS
         mixed = ((key ^ (key >> 15)) * _MIX) & _BITS
         found.append((mixed ^ (mixed >> 13)) % rows + table * rows)
-    return torch.stack(found, dim=-1)
+    return found

@@ -7,10 +7,10 @@ the same kind.
 from __future__ import annotations
 
 import math
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @overload
@@ -46,7 +46,7 @@ def c_noise(sigma: float) -> float: ...
 def c_noise(sigma: Tensor) -> Tensor: ...
 def c_noise(sigma: float | Tensor) -> float | Tensor:
     """ln(σ) / 4: how F is told the noise level."""
-    return torch.log(sigma) / 4 if isinstance(sigma, Tensor) else math.log(sigma) / 4
+    return math.log(sigma) / 4 if isinstance(sigma, int | float) else sigma.log() / 4
 
 
 @overload

@@ -82,11 +82,9 @@ class Generation:
     async def _step(self) -> None:
         session, text, drafting = self._session, self._text, self._drafting
         session.byte = text.position
-        draft, drafting_seconds = b"", 0.0
+        draft = b""
         if drafting is not None and not self._alone:
-            began = trio.current_time()
             draft = await drafting.propose(text.text, text.left - 1, text.choose)
-            drafting_seconds = trio.current_time() - began
         chunk = text.window(draft)
         began = trio.current_time()
         rows = await read(session, chunk, readout=self._asked.readout, seed=self._asked.drawn_seed)
@@ -101,8 +99,7 @@ class Generation:
             verified = Verified(1, 0)
         self._alone = not verified.settled
         if drafting is not None:
-            drafting.pace.note(drafted=drafted, accepted=verified.right, seconds=seconds, drafting=drafting_seconds)
-            drafting.learn(told, rows)
+            drafting.note(told, rows, drafted=drafted, accepted=verified.right, seconds=seconds)
         self._count(drafted, verified)
 
     def _count(self, drafted: int, verified: Verified) -> None:

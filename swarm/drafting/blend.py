@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,26 @@ TEXT_SEARCHED = 16_384
 OCCURRENCES = 32
 """The latest occurrences of a context that are counted."""
 
-ROW_TRUST = ((1, 0.5), (2, 0.6), (3, 0.7), (4, 0.8), (6, 0.9))
-"""Lengths of context at which the swarm's rows are looked for, and the share of the prediction that they get."""
+
+@dataclass(frozen=True)
+class Blend:
+    """Which contexts are looked at, and what they count."""
+
+    text_orders: tuple[int, ...]
+    """Lengths of context that are looked for in the text, ascending."""
+    row_trust: Mapping[int, float]
+    """Lengths of context at which the swarm's rows are looked for, with the share of the prediction that they get."""
+
+
+ALONE = Blend((1, 2, 3, 5), {1: 0.7, 2: 0.8, 3: 0.9, 4: 0.95, 6: 0.95})
+"""Without a predictor everything is welcome."""
+
+OVER_PREDICTOR = Blend((8,), {4: 0.5, 6: 0.9})
+"""A predictor knows better than short contexts do. Both were chosen on a trained model of size ``tiny``, where they
+are flat: a few steps up or down change little."""
+
+ORDERS = tuple(sorted({*ALONE.row_trust, *OVER_PREDICTOR.row_trust}))
+"""Lengths of context under which rows are remembered."""
 
 
 class BlendDrafter:
@@ -35,32 +54,18 @@ class BlendDrafter:
     ----------
     base : callable, optional
         The predictor.
-    text_orders : sequence of int
-        Lengths of context that are looked for in the text, ascending.
-    row_trust : mapping as sequence of (int, float)
-        Lengths of context at which the swarm's rows are looked for, ascending, with the share of the prediction that
-        they get.
     memory : RowMemory, optional
-        Where the swarm's rows are kept; by default a new one, for this drafter alone.
+        Where the swarm's rows are kept, by ``ORDERS``; by default a new one, for this drafter alone.
     heavy : bool
         Whether ``base`` takes milliseconds.
     """
 
-    def __init__(
-        self,
-        base: Predict | None = None,
-        *,
-        text_orders: Sequence[int] = (1, 2, 3, 4, 6, 8),
-        row_trust: Sequence[tuple[int, float]] = ROW_TRUST,
-        memory: RowMemory | None = None,
-        heavy: bool = False,
-    ) -> None:
+    def __init__(self, base: Predict | None = None, *, memory: RowMemory | None = None, heavy: bool = False) -> None:
         self.heavy = heavy
         self._base = base
-        self._text_orders = text_orders
-        self._trust = dict(row_trust)
-        self._orders = sorted({*text_orders, *self._trust})
-        self._memory = RowMemory(list(self._trust)) if memory is None else memory
+        self._blend = ALONE if base is None else OVER_PREDICTOR
+        self._orders = sorted({*self._blend.text_orders, *self._blend.row_trust})
+        self._memory = RowMemory(ORDERS) if memory is None else memory
 
     def propose(self, text: bytes, most: int, choose: Choose) -> bytes:
         """``most`` bytes that may follow ``text``."""
@@ -84,10 +89,10 @@ class BlendDrafter:
             if order > len(text):
                 break
             context = text[-order:]
-            if order in self._text_orders:
+            if order in self._blend.text_orders:
                 mix = _counted(recent, context, mix)
-            if order in self._trust and (row := self._memory.mean(context)) is not None:
-                trust = self._trust[order]
+            if order in self._blend.row_trust and (row := self._memory.mean(context)) is not None:
+                trust = self._blend.row_trust[order]
                 mix = trust * row + (1.0 - trust) * mix
         return np.log(np.maximum(mix, 1e-30)).astype(np.float32)
 

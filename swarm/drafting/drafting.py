@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Protocol
 
 import trio
 
@@ -11,8 +12,30 @@ from blockswarm.swarm.drafting.drafter import Choose, Drafter
 from blockswarm.swarm.policy.drafting import DraftPace
 
 
-class Drafting:
-    """A drafter at work for one text.
+class Drafting(Protocol):
+    """What a generation asks of whoever guesses ahead."""
+
+    async def propose(self, text: bytes, most: int, choose: Choose) -> bytes:
+        """A draft of at most ``most`` bytes; none is one too."""
+        ...
+
+    def note(self, told: bytes, rows: Float32, *, drafted: int, accepted: int, seconds: float) -> None:
+        """How it went.
+
+        Parameters
+        ----------
+        told, rows
+            What the swarm predicts; see ``Drafter.learn``.
+        drafted, accepted : int
+            Bytes it was asked about, and how many of them stand in the text.
+        seconds : float
+            From asking to the answer.
+        """
+        ...
+
+
+class PacedDrafting:
+    """A drafter, and the length of draft that pays.
 
     Parameters
     ----------
@@ -23,17 +46,22 @@ class Drafting:
     """
 
     def __init__(self, drafter: Drafter, pace: DraftPace) -> None:
-        self.pace = pace
         self._drafter = drafter
+        self._pace = pace
+        self._seconds = 0.0
 
     async def propose(self, text: bytes, most: int, choose: Choose) -> bytes:
         """A draft of the length that pays, at most ``most`` bytes."""
-        length = self.pace.length(most)
+        length = self._pace.length(most)
         if length <= 0:
             return b""
+        began = trio.current_time()
         work = partial(self._drafter.propose, text, length, choose)
-        return await trio.to_thread.run_sync(work) if self._drafter.heavy else work()
+        draft = await trio.to_thread.run_sync(work) if self._drafter.heavy else work()
+        self._seconds = trio.current_time() - began
+        return draft
 
-    def learn(self, text: bytes, rows: Float32) -> None:
-        """What the swarm predicts; see ``Drafter.learn``."""
-        self._drafter.learn(text, rows)
+    def note(self, told: bytes, rows: Float32, *, drafted: int, accepted: int, seconds: float) -> None:
+        """How it went; see ``Drafting.note``."""
+        self._pace.note(drafted=drafted, accepted=accepted, seconds=seconds, drafting=self._seconds)
+        self._drafter.learn(told, rows)

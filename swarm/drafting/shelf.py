@@ -3,12 +3,15 @@
 ========= =============================================================================================================
 ``none``  one byte a round trip
 ``ngram`` what stood in prompt and output, and what the swarm has said before: nothing is fetched
+``block`` the same over one block of the model that the client runs itself; ``ngram`` until it has been fetched
 a path    the same over an n-gram file, as ``blockswarm.model.ngram`` writes it
 ========= =============================================================================================================
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import trio
@@ -16,24 +19,43 @@ import trio
 from blockswarm.model.errors import ModelError
 from blockswarm.model.ngram import NgramModel
 from blockswarm.naming import option
-from blockswarm.swarm.drafting.blend import ROW_TRUST, BlendDrafter
-from blockswarm.swarm.drafting.drafter import Predict
-from blockswarm.swarm.drafting.drafting import Drafting
+from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.drafting.blend import ORDERS, BlendDrafter
+from blockswarm.swarm.drafting.drafter import Choose, Predict
+from blockswarm.swarm.drafting.drafting import Drafting, PacedDrafting
 from blockswarm.swarm.drafting.memory import RowMemory
 from blockswarm.swarm.errors import ArgumentError
 from blockswarm.swarm.policy.drafting import DraftPace
 
-NAMES = ("none", "ngram")
+NAMES = ("none", "ngram", "block")
 """Drafters that need no file."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Something that predicts text."""
+
+    make: Callable[[], Predict]
+    """Gives the predictor of one text."""
+    heavy: bool = False
+    """Whether a byte takes it a millisecond or more."""
 
 
 class Shelf:
     """What drafters know and how well they did, kept from one call to the next."""
 
     def __init__(self) -> None:
-        self._memory = RowMemory([order for order, _ in ROW_TRUST])
+        self._memory = RowMemory(ORDERS)
         self._paces: dict[str, DraftPace] = {}
-        self._counts: dict[str, NgramModel] = {}
+        self._predictors: dict[str, Predictor] = {}
+
+    def has(self, draft: str) -> bool:
+        """Whether there is a predictor of that name."""
+        return draft in self._predictors
+
+    def put(self, draft: str, predictor: Predictor) -> None:
+        """From now on this predictor goes by that name; texts that wait for it take it up."""
+        self._predictors[draft] = predictor
 
     async def open(self, draft: str, *, blocks: int) -> Drafting | None:
         """The drafter called ``draft`` for one text, of a model of so many blocks; None for ``none``.
@@ -45,15 +67,40 @@ class Shelf:
         """
         if draft == "none":
             return None
-        base = None if draft == "ngram" else await self._read_counts(draft)
-        pace = self._paces.setdefault(draft, DraftPace(blocks))
-        return Drafting(BlendDrafter(base, memory=self._memory), pace)
+        if draft not in NAMES and not self.has(draft):
+            await self._read_counts(draft)
+        if draft == "ngram" or self.has(draft):
+            return self._drafting(draft, blocks)
+        return _Waiting(self._drafting("ngram", blocks), lambda: self._drafting(draft, blocks), lambda: self.has(draft))
 
-    async def _read_counts(self, path: str) -> Predict:
-        if path not in self._counts:
-            try:
-                self._counts[path] = await trio.to_thread.run_sync(NgramModel.open, Path(path))
-            except ModelError as error:
-                names = ", ".join(map(repr, NAMES))
-                raise ArgumentError(f"{option('draft', path)}: not {names}, and no n-gram file: {error}") from error
-        return self._counts[path].next_log_probs
+    def _drafting(self, draft: str, blocks: int) -> Drafting:
+        predictor = self._predictors.get(draft)
+        base = None if predictor is None else predictor.make()
+        drafter = BlendDrafter(base, memory=self._memory, heavy=predictor is not None and predictor.heavy)
+        return PacedDrafting(drafter, self._paces.setdefault(draft, DraftPace(blocks)))
+
+    async def _read_counts(self, path: str) -> None:
+        try:
+            counts = await trio.to_thread.run_sync(NgramModel.open, Path(path))
+        except ModelError as error:
+            names = ", ".join(map(repr, NAMES))
+            raise ArgumentError(f"{option('draft', path)}: not {names}, and no n-gram file: {error}") from error
+        self.put(path, Predictor(lambda: counts.next_log_probs))
+
+
+class _Waiting:
+    """One drafting until there is a better one."""
+
+    def __init__(self, first: Drafting, better: Callable[[], Drafting], ready: Callable[[], bool]) -> None:
+        self._current, self._better, self._ready = first, better, ready
+        self._waits = True
+
+    async def propose(self, text: bytes, most: int, choose: Choose) -> bytes:
+        """See ``Drafting.propose``."""
+        if self._waits and self._ready():
+            self._current, self._waits = self._better(), False
+        return await self._current.propose(text, most, choose)
+
+    def note(self, told: bytes, rows: Float32, *, drafted: int, accepted: int, seconds: float) -> None:
+        """See ``Drafting.note``."""
+        self._current.note(told, rows, drafted=drafted, accepted=accepted, seconds=seconds)

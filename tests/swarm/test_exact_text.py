@@ -21,7 +21,7 @@ from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.continuation import Continuation
 from blockswarm.swarm.drafting.blend import BlendDrafter
 from blockswarm.swarm.drafting.drafter import Choose, Drafter
-from blockswarm.swarm.drafting.drafting import Drafting
+from blockswarm.swarm.drafting.drafting import Drafting, PacedDrafting
 from blockswarm.swarm.errors import ArgumentError
 from blockswarm.swarm.generation import Generation
 from blockswarm.swarm.manifest import create_manifest
@@ -144,7 +144,9 @@ def test_the_text_is_that_of_decoding_byte_by_byte(
             partial(Scripted, bytes(len(expected))),
         ]
         for drafter in drafters:
-            found, report, _ = write(model, prompt, Writing(**asked), lambda d=drafter: Drafting(d(), Fixed(length)))
+            found, report, _ = write(
+                model, prompt, Writing(**asked), lambda d=drafter: PacedDrafting(d(), Fixed(length))
+            )
             assert found == expected
             assert report.bytes == BYTES
             assert report.accepted <= report.drafted
@@ -155,7 +157,7 @@ def test_a_perfect_draft_takes_one_round_trip_for_all_its_bytes_and_one_more(
 ) -> None:
     asked = {"max_bytes": BYTES, "seed": 1, "temperature": 1.0}
     script = plain(b"The ", **asked)
-    _, report, swarm = write(model, b"The ", Writing(**asked), lambda: Drafting(Scripted(script), Fixed(9)))
+    _, report, swarm = write(model, b"The ", Writing(**asked), lambda: PacedDrafting(Scripted(script), Fixed(9)))
     assert report.unsettled == 0
     assert report.round_trips == 6  # the windows that jump on the way cost none: two of them fit one request
     assert report.bytes_per_round_trip == pytest.approx(BYTES / report.round_trips)
@@ -166,7 +168,7 @@ def test_a_perfect_draft_takes_one_round_trip_for_all_its_bytes_and_one_more(
 def test_a_wrong_draft_costs_no_round_trip(model: Model, plain: Callable[..., bytes]) -> None:
     asked = {"max_bytes": BYTES, "seed": 1, "temperature": 1.0}
     never = bytes(4 + BYTES)
-    _, report, _ = write(model, b"The ", Writing(**asked), lambda: Drafting(Scripted(never), Fixed(9)))
+    _, report, _ = write(model, b"The ", Writing(**asked), lambda: PacedDrafting(Scripted(never), Fixed(9)))
     assert report.accepted == 0
     assert report.round_trips == BYTES + report.unsettled
 
@@ -177,7 +179,7 @@ def test_the_sweep_is_verified_the_same_way(model: Model, plain: Callable[..., b
     expected = plain(b"The ", **asked)
     for wrong in (0, 4):
         script = Scripted(expected, wrong)
-        found, report, _ = write(model, b"The ", Writing(**asked), lambda s=script: Drafting(s, Fixed(length)))
+        found, report, _ = write(model, b"The ", Writing(**asked), lambda s=script: PacedDrafting(s, Fixed(length)))
         assert found == expected
         assert report.round_trips % SMALL.blocks == 0
 
@@ -192,7 +194,7 @@ def test_holders_that_die_under_a_draft_change_nothing(model: Model, plain: Call
             swarm.holders[name].left = answers
 
     script = Scripted(expected, wrong=6)
-    found, report, _ = write(model, b"The ", Writing(**asked), lambda: Drafting(script, Fixed(8)), spoil)
+    found, report, _ = write(model, b"The ", Writing(**asked), lambda: PacedDrafting(script, Fixed(8)), spoil)
     assert found == expected
     assert report.repinned == 0 and report.missing == []
 
@@ -206,7 +208,7 @@ def test_a_text_ends_before_a_stop_string_in_the_middle_of_a_draft(model: Model,
         assert expected == whole[: whole.index(mark, 4)]
         for length in (1, 5, 32):
             found, report, _ = write(
-                model, b"The ", Writing(**asked), lambda n=length: Drafting(Scripted(whole), Fixed(n))
+                model, b"The ", Writing(**asked), lambda n=length: PacedDrafting(Scripted(whole), Fixed(n))
             )
             assert found == expected
             assert report.bytes == len(expected) - 4 + size
@@ -218,7 +220,7 @@ def test_a_drafter_is_told_what_the_swarm_predicts_after_every_byte_it_guessed(
     asked = {"max_bytes": 20, "seed": 3, "temperature": 1.0}
     expected = plain(b"The ", **asked)
     script = Scripted(expected, wrong=7)
-    write(model, b"The ", Writing(**asked), lambda: Drafting(script, Fixed(4)))
+    write(model, b"The ", Writing(**asked), lambda: PacedDrafting(script, Fixed(4)))
     for text, rows in script.told:
         assert rows <= 5 and len(text) >= 4
     assert script.told[0] == (script.told[0][0][:4] + script.propose(b"The ", 4, lambda *_: 0), 5)

@@ -1,0 +1,53 @@
+"""Fetching a block to draft with, beside the text that is being written."""
+
+from __future__ import annotations
+
+import trio
+
+from blockswarm.errors import BlockswarmError
+from blockswarm.model.numpy_block import NumpyBlock
+from blockswarm.naming import option
+from blockswarm.swarm.core import Core
+from blockswarm.swarm.drafting.local_block import BlockPredictor
+from blockswarm.swarm.drafting.shelf import Predictor
+from blockswarm.swarm.errors import ArgumentError
+from blockswarm.swarm.fetching import fetch, find
+from blockswarm.swarm.manifest import EMBEDDING
+
+MOST_BYTES = 64 << 20
+"""Largest block that is fetched to draft with: a client is a light program."""
+
+FETCH_SECONDS = 300.0
+
+HEAVY_VALUES = 4 << 20
+"""Weights from which on a byte takes more than about a millisecond."""
+
+
+def check_size(core: Core) -> None:
+    """Raise ``ArgumentError`` if a block of this model is too large to draft with."""
+    size = 4 * core.manifest.parameters(0)
+    if size > MOST_BYTES:
+        raise ArgumentError(
+            f"{option('draft', 'block')}: a block of this model has {size / 2**20:.0f} MiB, and at most "
+            f"{MOST_BYTES >> 20} are fetched to draft with"
+        )
+
+
+async def fetch_block(core: Core) -> None:
+    """Put the predictor ``block`` on the client's shelf; an event says so if that fails.
+
+    The newest certified state is taken, whatever a text is pinned to: drafts need not be right.
+    """
+    block = max(core.blocks, key=lambda number: (len(core.live_offers(number)), -number))
+    try:
+        with trio.fail_after(FETCH_SECONDS):
+            theta, embedding = [
+                await fetch(core, await find(core, subject), lambda size: None) for subject in (block, EMBEDDING)
+            ]
+    except (BlockswarmError, trio.TooSlowError) as error:
+        why = str(error) or f"{FETCH_SECONDS:g} s were not enough"
+        core.notify("drafting", f"no block to draft with: {why}", block=block)
+        return
+    made = NumpyBlock(core.manifest.model, core.manifest.recipe, block, theta, embedding)
+    core.shelf.put("block", Predictor(lambda: BlockPredictor(made), heavy=theta.size >= HEAVY_VALUES))
+    core.notify("drafting", f"block {block} is here to draft with ({4 * theta.size / 2**20:.1f} MiB)", block=block)
