@@ -11,7 +11,7 @@ import trio
 from blockswarm.dht.records import BlockRecord
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.core import Core
-from blockswarm.swarm.drafting.fetched_block import check_size, fetch_block
+from blockswarm.swarm.drafting.fetched_block import begin_fetch
 from blockswarm.swarm.errors import DeadlineError, NoHolderError
 from blockswarm.swarm.generation import Generation
 from blockswarm.swarm.options import PinChoice, Reading, Writing, read_pin
@@ -56,9 +56,8 @@ async def begin(core: Core, prompt: bytes, asked: Writing) -> Generation:
     report = CallReport("generate", asked.readout, seed=asked.drawn_seed)
     patience = BEST_EFFORT_SECONDS if asked.best_effort else None
     drafting = await core.shelf.open(asked.draft, blocks=len(core.blocks))
-    if asked.draft == "block" and not core.shelf.has("block"):
-        check_size(core)
-        core.nursery.start_soon(fetch_block, core)
+    if asked.draft == "block":
+        begin_fetch(core)
     session = await _bounded(asked.timeout, lambda: open_session(core, asked.pin, patience, report))
     return Generation(session, prompt, asked, drafting)
 

@@ -23,31 +23,42 @@ HEAVY_VALUES = 4 << 20
 """Weights from which on a byte takes more than about a millisecond."""
 
 
-def check_size(core: Core) -> None:
-    """Raise ``ArgumentError`` if a block of this model is too large to draft with."""
+def begin_fetch(core: Core) -> None:
+    """Have the predictor ``block`` put on the client's shelf, beside everything else; an event tells how that went.
+
+    Raises
+    ------
+    ArgumentError
+        If a block of this model is too large to draft with.
+    """
     size = 4 * core.manifest.parameters(0)
     if size > MOST_BYTES:
         raise ArgumentError(
             f"{option('draft', 'block')}: a block of this model has {size / 2**20:.0f} MiB, and at most "
             f"{MOST_BYTES >> 20} are fetched to draft with"
         )
+    if not core.shelf.has("block") and "block" not in core.shelf.coming:
+        core.shelf.coming.add("block")
+        core.nursery.start_soon(_fetch_block, core)
 
 
-async def fetch_block(core: Core) -> None:
-    """Put the predictor ``block`` on the client's shelf; an event says so if that fails.
-
-    The newest certified state is taken, whatever a text is pinned to: drafts need not be right.
-    """
-    block = max(core.blocks, key=lambda number: (len(core.live_offers(number)), -number))
+async def _fetch_block(core: Core) -> None:
+    """The newest certified state is taken, whatever a text is pinned to: drafts need not be right."""
     try:
-        with trio.fail_after(FETCH_SECONDS):
-            theta, embedding = [
-                await fetch(core, await find(core, subject), lambda size: None) for subject in (block, EMBEDDING)
-            ]
+        core.notify("drafting", await _put_block(core))
     except (BlockswarmError, trio.TooSlowError) as error:
         why = str(error) or f"{FETCH_SECONDS:g} s were not enough"
-        core.notify("drafting", f"no block to draft with: {why}", block=block)
-        return
+        core.notify("drafting", f"no block to draft with: {why}")
+    finally:
+        core.shelf.coming.discard("block")
+
+
+async def _put_block(core: Core) -> str:
+    block = max(core.blocks, key=lambda number: (len(core.live_offers(number)), -number))
+    with trio.fail_after(FETCH_SECONDS):
+        theta, embedding = [
+            await fetch(core, await find(core, subject), lambda size: None) for subject in (block, EMBEDDING)
+        ]
     made = NumpyBlock(core.manifest.model, core.manifest.recipe, block, theta, embedding)
     core.shelf.put("block", Predictor(lambda: BlockPredictor(made), heavy=theta.size >= HEAVY_VALUES))
-    core.notify("drafting", f"block {block} is here to draft with ({4 * theta.size / 2**20:.1f} MiB)", block=block)
+    return f"block {block} is here to draft with ({4 * theta.size / 2**20:.1f} MiB)"

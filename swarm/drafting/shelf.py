@@ -48,6 +48,8 @@ class Shelf:
         self._memory = RowMemory(ORDERS)
         self._paces: dict[str, DraftPace] = {}
         self._predictors: dict[str, Predictor] = {}
+        self.coming: set[str] = set()
+        """Names of predictors that are being fetched."""
 
     def has(self, draft: str) -> bool:
         """Whether there is a predictor of that name."""

@@ -19,7 +19,7 @@ from blockswarm.peer.node import Node
 from blockswarm.swarm import LocalModel
 from blockswarm.swarm.manifest import EMBEDDING
 from blockswarm.swarm.model_folder import read_model_folder
-from tests.integration.clients import connected
+from tests.integration.clients import Answer, connected
 from tests.integration.commands import run_command
 from tests.integration.small import PATIENCE, peer_id, peer_ids, wait_until
 
@@ -231,10 +231,34 @@ def test_both_clients_work_inside_a_running_loop(served: Served) -> None:
     assert said["ticks"] > 10  # the loop went on beside the client
 
 
+def test_guessing_ahead_saves_round_trips_and_changes_no_byte(served: Served) -> None:
+    asked = {"prompt": "The ", "max_bytes": 48, "seed": 5, "temperature": 1.0}
+    with connected(served.swarm) as client:
+        plain = client.do("generate", **asked, draft="none")
+        assert plain.error is None, plain.text
+        assert plain.last["round_trips"] == 48
+
+        def guessed(draft: str) -> Answer:
+            found = client.do("generate", **asked, draft=draft, pin=plain.last["pin"])
+            assert found.error is None, found.text
+            assert found.result == plain.result
+            return found
+
+        guessed("ngram")
+        wait_until(
+            lambda: any(event["kind"] == "drafting" for event in guessed("block").events),
+            "a block to draft with",
+            nodes=served.swarm.volunteers(),
+        )
+        told = guessed("block")
+        assert [event["text"] for event in told.events if "no block" in event["text"]] == []
+        assert told.last["round_trips"] < 48
+
+
 def test_text_stays_the_same_when_a_holder_of_each_block_dies(served: Served) -> None:
     asked = {"prompt": "The ", "max_bytes": 200, "seed": 7, "temperature": 1.0, "timeout": 300.0}
     with connected(served.swarm) as client, connected(served.swarm) as other:
-        client.do("begin", **asked)
+        client.do("begin", **asked, draft="none")  # a byte a round trip lasts until the holders are dead
         first = client.do("more", characters=10)
         pin = first.last["pin"]
         text = first.result + client.do("more", characters=10).result

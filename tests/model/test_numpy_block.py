@@ -24,10 +24,8 @@ def test_its_rows_are_those_of_the_block_however_a_window_is_read(
     theta, embedding = weights(config, number)
     block = NumpyBlock(config, PAPER, number, theta, embedding)
     expected = BlockReader(config, PAPER, number, theta, embedding).log_probs(text[:1])[0]
-    window, cache, rows = text[0].tobytes(), block.open(), []
-    for size in pieces:
-        rows.append(block.extend(cache, window[cache.length : cache.length + size]))
-    found = np.concatenate(rows)
+    window, cache = text[0].tobytes(), block.open()
+    found = np.concatenate([block.extend(cache, window[cache.length : cache.length + size]) for size in pieces])
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=2e-5)
 

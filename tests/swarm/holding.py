@@ -10,14 +10,16 @@ import numpy as np
 import trio
 
 from blockswarm.dht.errors import RpcError
-from blockswarm.model.layout import EMBEDDING
+from blockswarm.dht.identity import Identity
+from blockswarm.model.layout import CHUNK_BYTES, EMBEDDING, chunk_digests, state_digest
 from blockswarm.model.readout import BlockReader
 from blockswarm.peer.batching import joined, noise, pieces, split_z, stack
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.link import Reply
 from blockswarm.swarm.manifest import Manifest
-from blockswarm.swarm.messages import LogprobsRequest, StateName, StatesReply, SweepRequest
+from blockswarm.swarm.messages import LogprobsRequest, StateHead, StateName, StatesReply, SweepRequest
 from tests.swarm.answering import World
+from tests.swarm.signing import certify
 
 Weights = Callable[[int], Float32]
 """The values of a subject."""
@@ -30,9 +32,16 @@ class Model:
         weights = weights or manifest.verify_genesis
         self.manifest = manifest
         blocks = range(manifest.model.blocks)
-        table = weights(EMBEDDING)
-        model, recipe = manifest.model, manifest.recipe
-        self.readers = [BlockReader(model, recipe, block, weights(block), table) for block in blocks]
+        self.values = {subject: weights(subject) for subject in (EMBEDDING, *blocks)}
+        model, recipe, table = manifest.model, manifest.recipe, self.values[EMBEDDING]
+        self.readers = [BlockReader(model, recipe, block, self.values[block], table) for block in blocks]
+
+    def head(self, subject: int) -> StateHead:
+        """The state of ``subject``, certified."""
+        values = self.values[subject]
+        digest = state_digest(values)
+        certificate = certify(self.manifest, [Identity.ephemeral()], subject, 1, digest, 64)
+        return StateHead(1, digest, 64, values.size, tuple(chunk_digests(values)), certificate)
 
     def logprobs(self, body: Mapping[str, Any]) -> Reply:
         """Answer ``logprobs``."""
@@ -70,10 +79,13 @@ class Holder:
         Requests it still answers before it is gone; negative: for ever.
     seconds : callable
         How long an answer takes, from the bytes of its rows.
+    gives_states : bool
+        Whether it lets others fetch its states.
     """
 
     def __init__(self, model: Model, block: int) -> None:
         self.left = -1
+        self.gives_states = True
         self.seconds: Callable[[int], float] = lambda size: 0.001
         self._model, self._block = model, block
         manifest = model.manifest
@@ -89,6 +101,13 @@ class Holder:
             raise RpcError("unreachable", "gone")
         if method == "states":
             return Reply(self.states.to_body(), b"")
+        if method == "state.head" and self.gives_states and body["subject"] in (self._block, EMBEDDING):
+            return Reply(self._model.head(body["subject"]).to_body())
+        if method == "state.chunk":
+            begin = body["index"] * CHUNK_BYTES
+            return Reply({}, self._model.values[body["subject"]].tobytes()[begin : begin + CHUNK_BYTES])
+        if method not in ("logprobs", "sweep"):
+            raise RpcError("unknown-state", "not here")
         self.left -= 1
         reply = self._model.logprobs(body) if method == "logprobs" else self._model.sweep(body, blob)
         await trio.sleep(self.seconds(len(reply.blob)))

@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from blockswarm.model.config import RECIPES, ModelConfig
+from blockswarm.model.layout import EMBEDDING, block_layout, embedding_layout
 from blockswarm.model.mixing import normalise_log_probs
+from blockswarm.model.numpy_block import NumpyBlock
+from blockswarm.model.windows import window_start
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.drafting.blend import BlendDrafter
+from blockswarm.swarm.drafting.local_block import BlockPredictor
 from blockswarm.swarm.drafting.memory import RowMemory
 
 
@@ -54,6 +59,19 @@ def test_a_prediction_is_a_distribution_and_rests_on_the_predictor_given() -> No
 
 def test_a_drafter_without_any_idea_proposes_all_the_same() -> None:
     assert len(BlendDrafter().propose(b"x", 4, greedy)) == 4
+
+
+def test_a_block_predicts_from_the_window_of_the_swarm_whatever_was_asked_before() -> None:
+    config, recipe = ModelConfig(dim=16, blocks=2, layers=1, heads=2, context=8), RECIPES["paper"]
+    random = np.random.default_rng(0)
+    theta = random.standard_normal(block_layout(config).size).astype(np.float32) * np.float32(0.2)
+    block = NumpyBlock(config, recipe, 1, theta, embedding_layout(config).genesis(0, EMBEDDING))
+    predict = BlockPredictor(block)
+    text = random.integers(0, 256, 40, dtype=np.uint8).tobytes()
+    # Forwards, back to before a wrong guess, another way on, the same again, a shorter text.
+    for asked in [*(text[:n] for n in range(1, 20)), text[:15] + b"xyz", text[:15], text[:15], text, b"q", text[:2]]:
+        window = asked[window_start(len(asked) - 1, 8) :]
+        np.testing.assert_allclose(predict(asked), block.extend(block.open(), window)[-1], atol=1e-5)
 
 
 class TestRowMemory:

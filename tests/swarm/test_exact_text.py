@@ -31,10 +31,10 @@ from blockswarm.swarm.report import CallReport
 from tests.swarm.holding import Model, Swarm
 
 SMALL = ModelConfig(dim=16, blocks=2, layers=1, heads=2, context=32)
-"""A context that a text of 60 bytes leaves twice."""
+"""A context that a text of 48 bytes leaves twice."""
 
 HOLDERS = ("0a", "0b", "1a", "1b")
-BYTES = 60
+BYTES = 48
 OPTIONS: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.7},
@@ -159,7 +159,7 @@ def test_a_perfect_draft_takes_one_round_trip_for_all_its_bytes_and_one_more(
     script = plain(b"The ", **asked)
     _, report, swarm = write(model, b"The ", Writing(**asked), lambda: PacedDrafting(Scripted(script), Fixed(9)))
     assert report.unsettled == 0
-    assert report.round_trips == 6  # the windows that jump on the way cost none: two of them fit one request
+    assert report.round_trips == 5  # the windows that jump on the way cost none: two of them fit one request
     assert report.bytes_per_round_trip == pytest.approx(BYTES / report.round_trips)
     assert report.accepted == BYTES - report.round_trips
     assert sum(swarm.asked[f"{name} logprobs"] for name in HOLDERS) == 2 * report.round_trips
@@ -201,7 +201,7 @@ def test_holders_that_die_under_a_draft_change_nothing(model: Model, plain: Call
 
 def test_a_text_ends_before_a_stop_string_in_the_middle_of_a_draft(model: Model, plain: Callable[..., bytes]) -> None:
     whole = plain(b"The ", max_bytes=BYTES, seed=3, temperature=1.0)
-    for begin, size in [(10, 1), (17, 3), (40, 6)]:
+    for begin, size in [(10, 1), (17, 3), (38, 6)]:
         mark = whole[4 + begin : 4 + begin + size]
         asked = {"max_bytes": BYTES, "seed": 3, "temperature": 1.0, "stop": mark}
         expected = plain(b"The ", **asked)
@@ -224,6 +224,52 @@ def test_a_drafter_is_told_what_the_swarm_predicts_after_every_byte_it_guessed(
     for text, rows in script.told:
         assert rows <= 5 and len(text) >= 4
     assert script.told[0] == (script.told[0][0][:4] + script.propose(b"The ", 4, lambda *_: 0), 5)
+
+
+def test_a_block_is_fetched_beside_the_text_and_drafts_as_soon_as_it_is_there(
+    model: Model, plain: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run_here(function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)  # virtual time would run on while a thread works
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_here)
+    asked = {"max_bytes": BYTES, "seed": 6, "temperature": 1.0}
+    texts, reports = [], []
+
+    async def main() -> list[str]:
+        async with trio.open_nursery() as nursery:
+            swarm = Swarm(nursery, model, *HOLDERS)
+            for _ in range(2):
+                text, report = await operations.generate(swarm.core, b"The ", Writing(**asked, draft="block"))
+                texts.append(text)
+                reports.append(report)
+            events = [event.text for event in swarm.core.events if event.kind == "drafting"]
+            nursery.cancel_scope.cancel()
+        return events
+
+    told = trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert texts == [plain(b"The ", **asked)[4:].decode(errors="replace")] * 2
+    assert told == ["block 0 is here to draft with (0.1 MiB)"]
+    assert reports[1].round_trips < reports[0].round_trips <= BYTES
+
+
+def test_without_a_block_to_fetch_the_text_comes_all_the_same(model: Model, plain: Callable[..., bytes]) -> None:
+    asked = {"max_bytes": 12, "seed": 6, "temperature": 1.0}
+
+    async def main() -> tuple[str, list[str]]:
+        async with trio.open_nursery() as nursery:
+            swarm = Swarm(nursery, model, *HOLDERS)
+            for holder in swarm.holders.values():
+                holder.gives_states = False
+            text, _ = await operations.generate(swarm.core, b"The ", Writing(**asked, draft="block"))
+            await trio.sleep(20)
+            events = [event.text for event in swarm.core.events if event.kind == "drafting"]
+            nursery.cancel_scope.cancel()
+        return text, events
+
+    text, told = trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert text == plain(b"The ", **asked)[4:].decode(errors="replace")
+    assert [line.split(":")[0] for line in told] == ["no block to draft with"]
 
 
 class Near:
