@@ -40,8 +40,8 @@ WHERE = ("checkpoint", "device", "threads", "peers_file", "peer", "run_id")
     default="ngram",
     show_default=True,
     metavar="WHO",
-    help="Who guesses ahead, so that one round trip yields several bytes: ngram (from the text itself), a file of "
-    "n-gram counts, or none. The text is the same.",
+    help="Who guesses ahead, so that one round trip yields several bytes: ngram (from the text itself), block "
+    "(one block, fetched and run here), a file of n-gram counts, or none. The text is the same.",
 )
 @click.option("--best-effort", is_flag=True, help="Go on without blocks nobody serves, and say which.")
 @click.option(

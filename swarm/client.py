@@ -116,7 +116,8 @@ class SwarmClient(ClientBase):
             by a warning and by ``stats.last.missing``.
             ``readout`` : "parallel" (all blocks at once, averaged) or "sweep" (the paper's chain from block to block).
             ``draft`` : who guesses ahead, so that a round trip yields several bytes: "ngram" (from the text itself and
-            from earlier answers), the path of an n-gram file, or "none". The text does not depend on it.
+            from earlier answers), "block" (one block, fetched once and run here), the path of an n-gram file, or
+            "none". The text does not depend on it.
             ``timeout`` : float, 120 — seconds for the whole text.
             ``pin`` : states to take it from: ``"genesis"`` or an earlier ``stats.last.pin``; by default those most
             holders have.

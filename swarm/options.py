@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypedDict
 
 from blockswarm.model.mixing import Readout
@@ -20,6 +21,9 @@ PinChoice = str | Pin | Mapping[str, Any] | None
 """``None`` (what most holders have), ``"genesis"``, a :class:`Pin`, or its ``as_json()``."""
 
 Progress = Callable[[int, int], None]
+
+DRAFTERS = ("none", "ngram", "block")
+"""Drafters that are no file; see ``blockswarm.swarm.drafting.shelf``."""
 
 MAX_SEED = 2**63 - 1
 """Seeds travel as signed 64-bit integers."""
@@ -64,7 +68,7 @@ class Writing:
     best_effort: bool = False
     readout: Readout = "parallel"
     draft: str = "ngram"
-    """Who guesses ahead; see ``blockswarm.swarm.drafting.drafting``."""
+    """Who guesses ahead; see ``blockswarm.swarm.drafting.shelf``."""
     timeout: float = 120.0
     """Seconds for the whole text."""
     pin: PinChoice = None
@@ -76,6 +80,9 @@ class Writing:
         # Drawn here, once, so that it can be reported; 32 bits are easy to type again.
         object.__setattr__(self, "seed", secrets.randbelow(2**32) if self.seed is None else _seed(self.seed))
         _readout(self.readout)
+        if self.draft not in DRAFTERS and not Path(self.draft).is_file():
+            names = ", ".join(DRAFTERS)
+            raise ArgumentError(f"{option('draft')} {self.draft!r}: must be {names}, or an n-gram file that is there")
         check_timeout(self.timeout)
 
     @property

@@ -26,7 +26,7 @@ class Event:
     kind : str
         ``replaced`` (another holder took over), ``re-pinned`` (the states changed in the middle of a session),
         ``missing`` and ``returned`` (a block without and with a holder again), ``refused`` (an answer or record that
-        was not believed), ``clock``.
+        was not believed), ``drafting`` (a block to draft with has come, or not), ``clock``.
     text : str
         One line for people.
     time : float

@@ -25,10 +25,8 @@ from blockswarm.swarm.drafting.drafter import Choose, Predict
 from blockswarm.swarm.drafting.drafting import Drafting, PacedDrafting
 from blockswarm.swarm.drafting.memory import RowMemory
 from blockswarm.swarm.errors import ArgumentError
+from blockswarm.swarm.options import DRAFTERS
 from blockswarm.swarm.policy.drafting import DraftPace
-
-NAMES = ("none", "ngram", "block")
-"""Drafters that need no file."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,11 @@ class Shelf:
         Raises
         ------
         ArgumentError
-            When ``draft`` is no drafter's name and no n-gram file.
+            When ``draft`` is neither one of ``DRAFTERS`` nor a sound n-gram file.
         """
         if draft == "none":
             return None
-        if draft not in NAMES and not self.has(draft):
+        if draft not in DRAFTERS and not self.has(draft):
             await self._read_counts(draft)
         if draft == "ngram" or self.has(draft):
             return self._drafting(draft, blocks)
@@ -85,8 +83,7 @@ class Shelf:
         try:
             counts = await trio.to_thread.run_sync(NgramModel.open, Path(path))
         except ModelError as error:
-            names = ", ".join(map(repr, NAMES))
-            raise ArgumentError(f"{option('draft', path)}: not {names}, and no n-gram file: {error}") from error
+            raise ArgumentError(f"{option('draft')} {error}") from error
         self.put(path, Predictor(lambda: counts.next_log_probs))
 
 

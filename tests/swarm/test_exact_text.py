@@ -296,11 +296,16 @@ def test_a_file_of_counts_drafts_too(model: Model, plain: Callable[..., bytes], 
     path = tmp_path / "counts.ngram"
     path.write_bytes(build_ngram_file(np.frombuffer(expected * 5, np.uint8), order=4))
 
+    broken = tmp_path / "broken"
+    broken.write_bytes(bytes(5))
+    with pytest.raises(ArgumentError, match=r"draft .*missing.: must be none, ngram, block, or an n-gram file"):
+        Writing(draft=str(tmp_path / "missing"))
+
     async def main() -> tuple[str, CallReport]:
         async with trio.open_nursery() as nursery:
             swarm = Swarm(nursery, model, *HOLDERS)
-            with pytest.raises(ArgumentError, match=r"draft=.*no n-gram file"):
-                await operations.generate(swarm.core, b"The ", Writing(draft=str(tmp_path / "missing")))
+            with pytest.raises(ArgumentError, match=r"draft .*broken: this is not an n-gram file"):
+                await operations.generate(swarm.core, b"The ", Writing(draft=str(broken)))
             answer = await operations.generate(swarm.core, b"The ", Writing(**asked, draft=str(path)))
             nursery.cancel_scope.cancel()
         return answer
