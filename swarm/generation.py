@@ -85,17 +85,15 @@ class Generation:
         draft = b""
         if drafting is not None and not self._alone:
             draft = await drafting.propose(text.text, text.left - 1, text.choose)
-        chunk = text.window(draft)
         began = trio.current_time()
-        rows = await read(session, chunk, readout=self._asked.readout, seed=self._asked.drawn_seed)
+        rows = await read(session, text.window(draft), readout=self._asked.readout, seed=self._asked.drawn_seed)
         seconds = trio.current_time() - began
         drafted = min(len(draft), len(rows))
+        told = text.text + draft[: len(rows) - 1]
         if draft:
-            told = text.text + draft[: len(rows) - 1]
             verified = text.add_verified(rows, draft)
         else:
-            told = text.text
-            text.add(rows[0])
+            text.add(rows[0])  # as decoding without drafts does: taken as it is
             verified = Verified(1, 0)
         self._alone = not verified.settled
         if drafting is not None:
@@ -113,6 +111,6 @@ class Generation:
         session.core.stats.generated_bytes += verified.drawn
         report = session.report
         report.bytes += verified.drawn
-        if report.first_byte_seconds is None:
+        if report.first_byte_seconds is None and report.bytes:
             report.first_byte_seconds = trio.current_time() - session.opened
         report.pin = session.pin.as_json()

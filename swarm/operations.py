@@ -55,8 +55,8 @@ async def begin(core: Core, prompt: bytes, asked: Writing) -> Generation:
     """Open a session and prepare to write."""
     report = CallReport("generate", asked.readout, seed=asked.drawn_seed)
     patience = BEST_EFFORT_SECONDS if asked.best_effort else None
-    drafting = await core.shelf.open(asked.draft, blocks=len(core.blocks))
-    if asked.draft == "block":
+    drafting = await core.shelf.open(asked.drafter, blocks=len(core.blocks))
+    if asked.drafter == "block":
         begin_fetch(core)
     session = await _bounded(asked.timeout, lambda: open_session(core, asked.pin, patience, report))
     return Generation(session, prompt, asked, drafting)

@@ -40,7 +40,7 @@ class WritingOptions(TypedDict, total=False):
     stop: str | bytes | Sequence[str | bytes]
     best_effort: bool
     readout: Readout
-    draft: str
+    draft: str | Path
     timeout: float
     pin: PinChoice
 
@@ -67,7 +67,7 @@ class Writing:
     stop: str | bytes | Sequence[str | bytes] = ()
     best_effort: bool = False
     readout: Readout = "parallel"
-    draft: str = "ngram"
+    draft: str | Path = "ngram"
     """Who guesses ahead; see ``blockswarm.swarm.drafting.shelf``."""
     timeout: float = 120.0
     """Seconds for the whole text."""
@@ -80,9 +80,9 @@ class Writing:
         # Drawn here, once, so that it can be reported; 32 bits are easy to type again.
         object.__setattr__(self, "seed", secrets.randbelow(2**32) if self.seed is None else _seed(self.seed))
         _readout(self.readout)
-        if self.draft not in DRAFTERS and not Path(self.draft).is_file():
+        if self.drafter not in DRAFTERS and not Path(self.drafter).is_file():
             names = ", ".join(DRAFTERS)
-            raise ArgumentError(f"{option('draft')} {self.draft!r}: must be {names}, or an n-gram file that is there")
+            raise ArgumentError(f"{option('draft')} {self.drafter!r}: must be {names}, or an n-gram file that is there")
         check_timeout(self.timeout)
 
     @property
@@ -90,6 +90,11 @@ class Writing:
         """The stop strings as bytes, empty ones left out."""
         marks = [self.stop] if isinstance(self.stop, str | bytes) else self.stop
         return tuple(filter(None, map(as_bytes, marks)))
+
+    @property
+    def drafter(self) -> str:
+        """One of ``DRAFTERS``, or the path of an n-gram file."""
+        return str(self.draft)
 
     @property
     def drawn_seed(self) -> int:

@@ -22,6 +22,8 @@ AVERAGED = 4
 class RowMemory:
     """Rows of probabilities by the last bytes before them.
 
+    A thread may read while another adds: at worst it sees a row that is newer than it should be.
+
     Parameters
     ----------
     orders : sequence of int
