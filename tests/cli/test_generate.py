@@ -103,6 +103,22 @@ def test_whole_text_ends_with_a_newline(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "ab\n"
 
 
+def test_stats_come_after_the_text_and_not_into_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Streaming:
+        stats = ClientStats(last=CallReport("generate", "parallel", bytes=4, seconds=1.0, round_trips=2, drafted=3))
+
+        def stream(self, prompt: bytes, *, draft: str, **_: Any) -> Iterator[str]:
+            yield from (draft, "!")
+
+    monkeypatch.setattr(generate, "asked_model", lambda **_: contextlib.nullcontext(Streaming()))
+    assert front.run(["generate", "The ", "--stats", "--draft", "none"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "none!\n"
+    assert said.err == "4 bytes in 1.00 s; 2 round trips, 2.00 bytes each; 0 of 3 guessed bytes accepted\n"
+
+
 def test_a_line_says_how_many_round_trips_a_text_took() -> None:
     report = CallReport("generate", "parallel", bytes=60, seconds=1.5, first_byte_seconds=0.2)
     assert generate.describe(report) == "60 bytes in 1.50 s, the first after 0.20 s"
