@@ -10,7 +10,7 @@ from typing import Any
 from blockswarm.dht import frames
 from blockswarm.dht.address_book import AddressBook
 from blockswarm.dht.control import Control, ControlError
-from blockswarm.dht.dialing import dial
+from blockswarm.dht.dialing import dial, is_dialed
 from blockswarm.dht.errors import FrameError, RpcError
 from blockswarm.dht.rpc import Blob, Reply, Traffic, call_on_stream
 
@@ -25,7 +25,8 @@ _MAX_REACHED = 1024
 class Caller:
     """Outgoing calls of one host; see `Host.call`."""
 
-    def __init__(self, control: Control, book: AddressBook, traffic: Traffic) -> None:
+    def __init__(self, own_id: str, control: Control, book: AddressBook, traffic: Traffic) -> None:
+        self._own_id = own_id
         self._control = control
         self._book = book
         self._traffic = traffic
@@ -83,6 +84,8 @@ class Caller:
             return
         addrs = self._book.addrs(peer_id)
         if not addrs or peer_id in await self._control.list_peers():
+            return
+        if await is_dialed(self._control, self._own_id, peer_id):
             return
         try:
             await dial(self._control, peer_id, addrs, min(DIAL_SECONDS, timeout))

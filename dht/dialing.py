@@ -17,6 +17,28 @@ from blockswarm.dht.control import Control, ControlError
 
 PROBE_SECONDS = 3.0
 
+HEAD_START = 0.4
+"""Seconds that the later of two peers in order leaves the earlier one to dial it: more than a packet travels."""
+
+LOOK_SECONDS = 0.05
+"""Time between two looks at who is connected meanwhile."""
+
+
+async def is_dialed(control: Control, own_id: str, peer_id: str) -> bool:
+    """Whether ``peer_id``, if it is before us in order, has connected to us within `HEAD_START`; else the dial is ours.
+
+    Replicas learn of each other, and meet, at the same moment. If both dialed then, from the ports they listen on,
+    their first packets would cross: TCP makes one connection of that (RFC 9293, §3.5), which both sides take for their
+    own call, so that nobody answers the handshake; and so it would go in every round.
+    """
+    if own_id < peer_id:
+        return False
+    for _ in range(round(HEAD_START / LOOK_SECONDS)):
+        await asyncio.sleep(LOOK_SECONDS)
+        if peer_id in await control.list_peers():
+            return True
+    return False
+
 
 async def dial(control: Control, peer_id: str, addrs: Sequence[str], timeout: float) -> None:
     """Connect to ``peer_id`` over the first of ``addrs`` (full multiaddrs) that works.

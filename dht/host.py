@@ -79,7 +79,7 @@ class Host:
         self._server = RpcServer(self.traffic)
         self._streams: StreamServer | None = None
         self._keeper: Keeper | None = None
-        self._caller = Caller(self.control, self.book, self.traffic)
+        self._caller = Caller(self.peer_id, self.control, self.book, self.traffic)
         self._watch: asyncio.Task[None] | None = None
         self._stopping = False
 

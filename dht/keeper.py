@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from blockswarm.dht.addresses import split_peer
 from blockswarm.dht.control import ControlError
-from blockswarm.dht.dialing import dial
+from blockswarm.dht.dialing import dial, is_dialed
 from blockswarm.dht.errors import RpcError
 from blockswarm.dht.known_peers import KnownPeers
 
@@ -186,7 +186,11 @@ class Keeper:
         due = self._host.book.due(self.connected, time.monotonic())
         due = [peer_id for peer_id in due if peer_id not in self._initial]
         chosen = random.sample(due, min(len(due), STRANGERS_AT_ONCE if self.connected else ALONE_AT_ONCE))
-        await asyncio.gather(*(self._dial(peer_id, self._host.book.addrs(peer_id)) for peer_id in chosen))
+        await asyncio.gather(*map(self._dial_stranger, chosen))
+
+    async def _dial_stranger(self, peer_id: str) -> None:
+        if not await is_dialed(self._host.control, self._host.peer_id, peer_id):
+            await self._dial(peer_id, self._host.book.addrs(peer_id))
 
     async def _upkeep(self) -> None:
         """Refresh addresses and routing table, save the known peers, look for a second peer with our identity."""
