@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from blockswarm.dht.errors import RpcError
+from blockswarm.dht.records import BlockRecord
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.holders import HolderBook
 from blockswarm.swarm.link import Link, Reply
@@ -36,16 +37,20 @@ class Functions(Link):
 
 
 class Listed(HolderBook):
-    """A book in which everybody stands for every block."""
+    """A book in which everybody stands for every block, and on record is who was entered by hand."""
 
     def __init__(self, core: Core, peers: Iterable[str]) -> None:
         super().__init__(core.link, core.clock, core.events.add)
         self._peers = list(peers)
         self.refreshed: list[list[int]] = []
         """Blocks whose records were asked for, one entry a time."""
+        self.entered: list[BlockRecord] = []
 
     def peers(self, blocks: Iterable[int]) -> list[str]:
         return self._peers
+
+    def holders(self, block: int, *, serving: bool = True) -> list[BlockRecord]:
+        return [record for record in self.entered if record.block == block]
 
     async def refresh(self, blocks: Iterable[int]) -> None:
         self.refreshed.append(list(blocks))

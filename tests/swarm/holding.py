@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import trio
 
 from blockswarm.dht.errors import RpcError
 from blockswarm.dht.identity import Identity
+from blockswarm.dht.records import BlockRecord
 from blockswarm.model.layout import CHUNK_BYTES, EMBEDDING, chunk_digests, state_digest
 from blockswarm.model.readout import BlockReader
 from blockswarm.peer.batching import joined, noise, pieces, split_z, stack
@@ -119,9 +119,20 @@ class Swarm(World):
 
     def __init__(self, nursery: Any, model: Model, *names: str) -> None:
         self.holders = {name: Holder(model, int(name[:-1])) for name in names}
-        super().__init__(nursery, model.manifest, **self.holders)
-        listed = {
-            block: [SimpleNamespace(peer_id=name) for name in names if int(name[:-1]) == block]
-            for block in range(model.manifest.model.blocks)
-        }
-        self.book.holders = lambda block, **_: listed[block]  # type: ignore[method-assign]
+        self.ids = {name: Identity.ephemeral().peer_id for name in names}
+        """Their peer ids."""
+        super().__init__(nursery, model.manifest, **{self.ids[name]: holder for name, holder in self.holders.items()})
+        self.book.entered = [self._record(model.manifest, name) for name in names]
+
+    def _record(self, manifest: Manifest, name: str) -> BlockRecord:
+        block = int(name[:-1])
+        return BlockRecord(
+            run_id=manifest.run_id,
+            block=block,
+            peer_id=self.ids[name],
+            state="TRAINING",
+            digest=manifest.genesis_digest(block),
+            embedding_digest=manifest.genesis_digest(EMBEDDING),
+            issued=1.0,
+            expires=2.0,
+        )
