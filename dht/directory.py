@@ -124,10 +124,6 @@ class Directory:
                 self._host.learn(record.peer_id, record.addrs)
         return sorted(found.values(), key=lambda record: record.peer_id)
 
-    async def holders(self, block: int, *, timeout: float = SEARCH_SECONDS) -> list[BlockRecord]:
-        """Peers on record for ``block`` now: `entries` without those that said goodbye."""
-        return [record for record in await self.entries(block, timeout=timeout) if record.state != "OFFLINE"]
-
     async def announce_progress(self, record: ProgressRecord) -> bool:
         """Publish a round report of this peer; returns and raises as `announce` does."""
         async with self._lock:

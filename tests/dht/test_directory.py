@@ -14,7 +14,7 @@ from blockswarm.dht.directory import Directory, find_runs
 from blockswarm.dht.errors import RecordError
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.records import ProgressRecord, RunRecord, block_key
-from tests.dht.world import RUN, block_record, eventually, knows, new_host, now
+from tests.dht.world import RUN, block_record, eventually, knows, new_host, now, there
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -53,34 +53,34 @@ async def test_everybody_sees_who_holds_a_block(hosts, directories):
     assert await directories[0].announce(record_of(one))
     assert await directories[1].announce(record_of(two, state="SERVING", relayed=True))
     for directory in directories:
-        holders = await directory.holders(1)
+        holders = await there(directory, 1)
         assert ids(holders) == sorted([one.peer_id, two.peer_id])
         assert {holder.state for holder in holders} == {"TRAINING", "SERVING"}
-        assert await directory.holders(2) == []
+        assert await there(directory, 2) == []
 
 
 async def test_holders_found_can_be_called(hosts, directories):
     one, _, three = hosts
     three.book._entries.clear()
     await directories[0].announce(record_of(one))
-    await directories[2].holders(1)
+    await there(directories[2], 1)
     assert three.book.addrs(one.peer_id) == tuple(one.addresses())
 
 
 async def test_a_new_announcement_replaces_the_old_one(hosts, directories):
     for number in (41, 42, 43):
         assert await directories[0].announce(record_of(hosts[0], round=number))
-    (holder,) = await directories[1].holders(1)
+    (holder,) = await there(directories[1], 1)
     assert holder.round == 43
 
 
 async def test_who_moves_to_another_block_is_no_longer_listed_under_the_first(hosts, directories):
     await directories[0].announce(record_of(hosts[0], block=1))
     await directories[0].announce(record_of(hosts[0], block=2))
-    assert await directories[1].holders(1) == []
-    assert ids(await directories[1].holders(2)) == [hosts[0].peer_id]
+    assert await there(directories[1], 1) == []
+    assert ids(await there(directories[1], 2)) == [hosts[0].peer_id]
     await directories[0].announce(record_of(hosts[0], block=1))
-    assert ids(await directories[1].holders(1)) == [hosts[0].peer_id]
+    assert ids(await there(directories[1], 1)) == [hosts[0].peer_id]
 
 
 async def test_a_goodbye_is_seen_at_once_and_a_return_as_well(hosts, directories):
@@ -88,35 +88,35 @@ async def test_a_goodbye_is_seen_at_once_and_a_return_as_well(hosts, directories
     start = time.monotonic()
     assert await directories[0].goodbye()
     assert time.monotonic() - start < 5
-    assert await directories[1].holders(1) == []
+    assert await there(directories[1], 1) == []
     # Back within the life of the goodbye, as another process that knows nothing of it.
     hosts[0].published.clear()
     again = Directory(hosts[0], RUN, SystemClock())
     assert await again.announce(record_of(hosts[0], expires=now() + 20))
-    assert ids(await directories[1].holders(1)) == [hosts[0].peer_id]
+    assert ids(await there(directories[1], 1)) == [hosts[0].peer_id]
 
 
 async def test_a_goodbye_may_come_with_a_record_or_with_nothing_to_withdraw(hosts, directories):
     assert await directories[0].goodbye()
     await directories[0].announce(record_of(hosts[0]))
     assert await Directory(hosts[0], RUN, SystemClock()).goodbye(record_of(hosts[0]))
-    assert await directories[1].holders(1) == []
+    assert await there(directories[1], 1) == []
 
 
 async def test_a_ghost_is_gone_when_its_record_expires(hosts, directories):
     await directories[0].announce(record_of(hosts[0], expires=now() + 2.0))
-    assert ids(await directories[1].holders(1)) == [hosts[0].peer_id]
+    assert ids(await there(directories[1], 1)) == [hosts[0].peer_id]
     await eventually(lambda: no_holders(directories[1]), within=10)
 
 
 async def no_holders(directory):
-    return not await directory.holders(1)
+    return not await there(directory, 1)
 
 
 async def test_the_swarms_time_decides_what_is_expired(hosts, directories):
     await directories[0].announce(record_of(hosts[0]))
     later = ManualClock(now() + 46.0)
-    assert await Directory(hosts[1], RUN, later).holders(1) == []
+    assert await there(Directory(hosts[1], RUN, later), 1) == []
 
 
 async def test_holders_are_found_across_shards(hosts, directories):
@@ -125,7 +125,7 @@ async def test_holders_are_found_across_shards(hosts, directories):
         assert await directory.announce(record_of(host))
     used = {key for host in hosts for key in host.published}
     assert used <= {block_key(RUN, 1, shard) for shard in range(5)}
-    assert ids(await sharded[0].holders(1)) == sorted(host.peer_id for host in hosts)
+    assert ids(await there(sharded[0], 1)) == sorted(host.peer_id for host in hosts)
     with pytest.raises(ValueError, match="shards"):
         Directory(hosts[0], RUN, SystemClock(), shards=0)
 
@@ -175,7 +175,7 @@ async def test_a_lone_host_is_its_own_directory():
     try:
         directory = Directory(host, RUN, SystemClock())
         assert await directory.announce(record_of(host))
-        assert ids(await directory.holders(1)) == [host.peer_id]
+        assert ids(await there(directory, 1)) == [host.peer_id]
     finally:
         await host.stop()
 
@@ -191,7 +191,7 @@ async def test_a_stalled_peer_does_not_stall_the_directory(hosts, directories, m
     monkeypatch.setattr("blockswarm.dht.directory.STORE_SECONDS", 0.3)
     monkeypatch.setattr("blockswarm.dht.directory.OWN_SECONDS", 0.1)
     start = time.monotonic()
-    assert await directories[0].holders(1, timeout=0.2) == []
+    assert await there(directories[0], 1, timeout=0.2) == []
     assert not await directories[0].announce(record_of(hosts[0]))
     assert time.monotonic() - start < 5
 
@@ -202,5 +202,5 @@ async def test_trouble_inside_the_dht_is_no_trouble_for_its_user(hosts, director
 
     monkeypatch.setattr(hosts[0].node, "get", broken)
     monkeypatch.setattr(hosts[0].node, "store", broken)
-    assert await directories[0].holders(1) == []
+    assert await there(directories[0], 1) == []
     assert not await directories[0].announce(record_of(hosts[0]))

@@ -20,7 +20,7 @@ from blockswarm.dht.identity import Identity
 from blockswarm.dht.packing import pack
 from blockswarm.dht.records import RunRecord, block_key, seal
 from blockswarm.dht.validator import EXPIRY_GRACE, SignedRecordValidator
-from tests.dht.world import RUN, block_record, now, two_hosts
+from tests.dht.world import RUN, block_record, now, there, two_hosts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -145,7 +145,7 @@ async def test_an_earlier_record_sent_again_does_not_shorten_the_life_of_the_new
         [ALICE.peer_id],
     )
     await asyncio.sleep(max(0.0, old.expires + 0.3 - now()))
-    (holder,) = await Directory(pair[0], RUN, SystemClock()).holders(1)
+    (holder,) = await there(Directory(pair[0], RUN, SystemClock()), 1)
     assert holder.round == 42
 
 
@@ -162,7 +162,7 @@ async def test_answers_of_a_malicious_node_are_not_believed_and_do_not_hide_the_
     evil.store(mallory.peer_id, msgpack.packb(bytes(forged)), lie.expires)
     malicious.node.protocol.storage.held.data[key_id] = ValueWithExpiration(evil, lie.expires)
     directory = Directory(honest, RUN, SystemClock())
-    assert [holder.peer_id for holder in await directory.holders(1)] == [ALICE.peer_id]
+    assert [holder.peer_id for holder in await there(directory, 1)] == [ALICE.peer_id]
 
 
 async def test_an_endless_expiration_does_not_end_a_search_early(pair):
@@ -178,7 +178,7 @@ async def test_an_endless_expiration_does_not_end_a_search_early(pair):
     finally:
         del malicious.node.protocol.storage.get
     assert answers[key_id][0] is None
-    assert await Directory(honest, RUN, SystemClock()).holders(1) == []
+    assert await there(Directory(honest, RUN, SystemClock()), 1) == []
 
 
 async def test_an_entry_that_expires_on_the_way_does_not_cost_the_others():

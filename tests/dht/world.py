@@ -12,6 +12,7 @@ import pytest
 
 from blockswarm.clock import SystemClock
 from blockswarm.dht import frames
+from blockswarm.dht.directory import Directory
 from blockswarm.dht.errors import RpcError
 from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
@@ -99,3 +100,8 @@ async def fails(call: Awaitable[Any], code: str) -> RpcError:
         await call
     assert caught.value.code == code, caught.value
     return caught.value
+
+
+async def there(directory: Directory, block: int, **options: Any) -> list[BlockRecord]:
+    """Who is on record for a block and has not said goodbye."""
+    return [record for record in await directory.entries(block, **options) if record.state != "OFFLINE"]
