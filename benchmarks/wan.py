@@ -5,7 +5,7 @@
 Hosts are network namespaces on this machine (see `benchmarks/hosts`), training and peers are real. ``elastic`` trains
 until the round's training ends, ``fixed-H`` makes H steps a round and waits. All rows of a scenario have one round
 length, phases that suit its slowest uplink, the same text and the same seeds, and are measured over ``--rounds`` rounds
-after the first one that everybody took part in. A host that is away is not counted in rounds that it was away in, nor
+from the first one that begins after everybody has begun to train. A host that is away is not counted in rounds that it was away in, nor
 in the one it comes back in.
 
 ``participation`` is the share of (replica, round) whose update is in a certified average; ``wait_share`` the share of a
@@ -123,7 +123,7 @@ class Row:
         """Volunteers and their hosts."""
 
     def start(self) -> int:
-        """Start everybody; the first round in which all took part."""
+        """Start everybody; the first round that begins once all train."""
         self.swarm.start_bootstrap(listen=self.world[0].listen, launch=self.world[0].popen, wait=START_SECONDS)
         for block in range(self.swarm.manifest.model.blocks):
             for place in (block % HOSTS, (block + 1) % HOSTS):
