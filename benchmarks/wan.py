@@ -5,8 +5,8 @@
 Hosts are network namespaces on this machine (see `benchmarks/hosts`), training and peers are real. ``elastic`` trains
 until the round's training ends, ``fixed-H`` makes H steps a round and waits. All rows of a scenario have one round
 length, phases that suit its slowest uplink, the same text and the same seeds, and are measured over ``--rounds`` rounds
-from the first one that begins after everybody has begun to train. A host that is away is not counted in rounds that it was away in, nor
-in the one it comes back in.
+from the first one that begins after everybody has begun to train. A host that is away is not counted in rounds that it
+was away in, nor in the one it comes back in.
 
 ``participation`` is the share of (replica, round) whose update is in a certified average; ``wait_share`` the share of a
 replica's time that was not spent in training steps; ``gigabytes`` all IP packets between the hosts, from start to end;
