@@ -82,14 +82,14 @@ class Generation:
     async def _step(self) -> None:
         session, text, drafting = self._session, self._text, self._drafting
         session.byte = text.position
-        draft = b""
+        draft, told = b"", text.text
         if drafting is not None and not self._alone:
-            draft = await drafting.propose(text.text, text.left - 1, text.choose)
+            draft = await drafting.propose(told, text.left - 1, text.choose)
         began = trio.current_time()
         rows = await read(session, text.window(draft), readout=self._asked.readout, seed=self._asked.drawn_seed)
         seconds = trio.current_time() - began
         drafted = min(len(draft), len(rows))
-        told = text.text + draft[: len(rows) - 1]
+        told += draft[: len(rows) - 1]
         if draft:
             verified = text.add_verified(rows, draft)
         else:
