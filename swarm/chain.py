@@ -52,7 +52,8 @@ async def sweep_at_once(session: Session, chunk: Chunk, seed: int, draw: Draw | 
         chain.why = f"no answer in {chain.patience:.1f} s"
     if chain.answer is None:
         session.chains_from = trio.current_time() + AGAIN_SECONDS
-        session.core.notify("chain", f"the sweep goes step by step for a while: {chain.why}", byte=session.byte)
+        if not chain.older:
+            session.core.notify("chain", f"the sweep goes step by step for a while: {chain.why}", byte=session.byte)
     return chain.answer
 
 
@@ -62,6 +63,8 @@ class _Chain:
     def __init__(self, session: Session, chunk: Chunk, seed: int, draw: Draw | None, holders: list[str]) -> None:
         self.answer: Float32 | bytes | None = None
         self.why = ""
+        self.older = False
+        """Whether a holder does not know this way at all."""
         router, work = session.core.router, chunk.positions
         self.patience = sum(router.patience(holder, work) for holder in holders)
         self._session, self._chunk, self._draw, self._holders = session, chunk, draw, holders
@@ -94,6 +97,7 @@ class _Chain:
         except (RpcError, UntrustedAnswerError) as error:
             if not self.why:
                 self.why = f"block {block}, {short(holder)}: {words(error)}"
+            self.older |= isinstance(error, RpcError) and error.code == "unknown-method"
             if isinstance(error, UntrustedAnswerError) or error.code not in ANOTHERS_FAULT:
                 self._session.failed(block, holder, self._pin, error)
             everything.cancel()
