@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -58,6 +58,8 @@ class _Place:
     z: asyncio.Future[bytearray] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     positions: int | None = None
     """What the client's call says; None while only z is here."""
+    is_fetched: Callable[[], None] = lambda: None
+    """Tells those who keep count of early z that this one waits no longer."""
 
 
 class ChainDesk:
@@ -113,6 +115,7 @@ class ChainDesk:
         if place.positions is not None:
             raise RpcRefused("bad-request", "token: a call with it waits already")
         place.positions = wanted.sweep.positions
+        place.is_fetched()
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 return await place.z
@@ -153,16 +156,20 @@ class ChainDesk:
         return Reply({})
 
     def _keep_early(self, sender: str, token: bytes, place: _Place) -> None:
-        self._early[sender] += 1
+        def forget() -> None:
+            place.is_fetched()
+            del self._places[token]
 
-        def end() -> None:
+        self._early[sender] += 1
+        timer = asyncio.get_running_loop().call_later(EARLY_SECONDS, forget)
+
+        def fetched() -> None:
+            timer.cancel()
             self._early[sender] -= 1
             if not self._early[sender]:
                 del self._early[sender]
-            if place.positions is None and self._places.get(token) is place:
-                del self._places[token]
 
-        asyncio.get_running_loop().call_later(EARLY_SECONDS, end)
+        place.is_fetched = fetched
 
     def _place(self, token: bytes) -> _Place:
         place = self._places.get(token)
