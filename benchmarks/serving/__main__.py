@@ -14,6 +14,9 @@ stage → client, keys and values are cached, connections are open, nothing else
 each prompt, in the same process as the swarm's client. Its speed depends on lines and shapes alone. Both sides count
 from the call to the last byte, prompt included, with connections made and the block to draft with at hand.
 
+``--shapes 512x4 1024x4`` adds the paper's systems table: ``one-sweep`` through blocks of that shape whose weights are
+random (they are held after a single round), since only lines and arithmetic matter to it.
+
 ``speedup`` is bytes/s over the pipeline's bytes/s; ``traversals`` are the times holders were waited for, one after the
 other, all prompts together. Needs root.
 """
@@ -24,6 +27,7 @@ import argparse
 import dataclasses
 import json
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -45,6 +49,7 @@ START_SECONDS = 120.0
 TRAIN_SECONDS = 1800.0
 CLIENT_SECONDS = 3600.0
 PROMPT_BYTES = 48
+SHAPE_ROUND_SECONDS = 60.0
 MODES = ["exact", "sweep", "one-sweep"]
 
 
@@ -60,23 +65,29 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     top.add_argument("--prompts", type=int, default=3, help="texts of each kind (default 3)")
     top.add_argument("--size", choices=list(SIZES), default="tiny")
     top.add_argument("--samples", type=int, default=6400, help="trained sequences of each block (default 6400)")
+    top.add_argument("--shapes", nargs="*", default=[], help="one-sweep of untrained blocks too, as 512x4: dim, layers")
     top.add_argument("--seed", type=int, default=0)
     top.add_argument("--data", default="docs")
     top.add_argument("--json", action="store_true", help="print one JSON object last")
-    return top.parse_args(arguments)
+    options = top.parse_args(arguments)
+    for shape in options.shapes:
+        if not re.fullmatch(r"[1-9][0-9]{0,4}x[1-9][0-9]?", shape):
+            top.error(f"shape {shape!r}: must be DIMxLAYERS, for instance 512x4")
+    return options
 
 
 class Bench:
     """A trained swarm and the pipeline on one world."""
 
-    def __init__(self, options: argparse.Namespace, world: World, swarm: LocalSwarm) -> None:
-        self.options, self.world, self.swarm = options, world, swarm
+    def __init__(
+        self, options: argparse.Namespace, size: str, modes: list[str], world: World, swarm: LocalSwarm
+    ) -> None:
+        self.options, self.size, self.modes, self.world, self.swarm = options, size, modes, world, swarm
         self.model = swarm.manifest.model
         self.stages: list[subprocess.Popen[bytes]] = []
 
-    def train(self) -> float:
-        """Until every block has its samples; held-out cross-entropy of the last reports."""
-        told(f"training {self.options.samples} sequences a block")
+    def train(self) -> None:
+        """Until every block has its samples."""
         self.swarm.start_bootstrap(listen=self.world[1].listen, launch=self.world[1].popen, wait=START_SECONDS)
         nodes = []
         for block in range(self.model.blocks):
@@ -84,6 +95,9 @@ class Bench:
             nodes.append(self.swarm.start_volunteer(block, listen=host.listen, launch=host.popen))
         for node in nodes:
             node.wait_event("trained", timeout=TRAIN_SECONDS)
+
+    def ce(self) -> float:
+        """Held-out cross-entropy of the parallel readout, nats per byte."""
         options = ("--peers-file", str(self.swarm.peers_file), "--max-bytes", "4096", "--readout", "parallel", "--json")
         done = self.swarm.command("evaluate", *options, timeout=300, launch=self.world[CLIENT].popen)
         return float(json.loads(done.stdout)["ce"]["parallel"])
@@ -133,10 +147,10 @@ class Bench:
             "last": last,
             "context": self.model.context,
             "prompts": [heldout[place : place + PROMPT_BYTES].tobytes().hex() for place in places],
-            "readouts": [{"exact": "parallel"}.get(mode, mode) for mode in options.modes],
+            "readouts": [{"exact": "parallel"}.get(mode, mode) for mode in self.modes],
             "temperatures": options.temperatures,
             "lengths": options.lengths,
-            "draft": options.draft,
+            "draft": options.draft if self.modes != ["one-sweep"] else "none",
         }
         file = self.swarm.folder / "plan.json"
         file.write_text(json.dumps(plan))
@@ -145,7 +159,7 @@ class Bench:
             done = self.world[CLIENT].run(command, timeout=CLIENT_SECONDS, stderr=None)
         finally:
             self.end_pipeline()
-        return [row_of(rtt, each) for each in json.loads(done.stdout)]
+        return [{"size": self.size, **row_of(rtt, each)} for each in json.loads(done.stdout)]
 
 
 def row_of(rtt: float, found: dict[str, Any]) -> dict[str, Any]:
@@ -171,39 +185,61 @@ def told(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
+def run(options: argparse.Namespace, size: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """All rows of one size of model, a named one or an untrained shape; and what else is to be said of it."""
+    trained = size in SIZES
+    if trained:
+        model = SIZES[size]
+    else:
+        dim, layers = map(int, size.split("x"))
+        model = dataclasses.replace(SIZES["small"], dim=dim, layers=layers, heads=max(1, dim // 64))
+    manifest = create_manifest(
+        name="serving",
+        now=time.time(),
+        size=model,
+        data=options.data,
+        round_seconds=10.0 if trained else SHAPE_ROUND_SECONDS,
+        seed=options.seed,
+        train_samples=options.samples if trained else 1,
+        bandwidth=12.5e6,
+    )
+    modes = options.modes if trained else ["one-sweep"]
+    rows: list[dict[str, Any]] = []
+    about: dict[str, Any] = {"parameters": manifest.parameters(0), "trained": trained}
+    with (
+        World.build(1 + model.blocks, link=FREE, seed=1) as world,
+        LocalSwarm(manifest=manifest, seed=options.seed) as swarm,
+    ):
+        bench = Bench(options, size, modes, world, swarm)
+        told(f"{size}: training {manifest.recipe.train_samples} sequences a block")
+        bench.train()
+        if trained:
+            about["ce"] = bench.ce()
+            told(f"{size}: held-out cross-entropy {about['ce']:.3f} nats per byte (parallel readout)")
+        for rtt in options.rtts:
+            found = bench.rows(rtt)
+            for row in found:
+                told(json.dumps(row))
+            rows += found
+        about["bench"] = dataclasses.asdict(world.lateness())
+    return rows, about
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train, then measure at every round trip time."""
     options = parse(arguments)
     if (reason := why_not()) is not None:
         print(f"error: {reason}", file=sys.stderr)
         return 1
-    manifest = create_manifest(
-        name="serving",
-        now=time.time(),
-        size=SIZES[options.size],
-        data=options.data,
-        round_seconds=10.0,
-        seed=options.seed,
-        train_samples=options.samples,
-        bandwidth=12.5e6,
-    )
     rows: list[dict[str, Any]] = []
-    with (
-        World.build(1 + manifest.model.blocks, link=FREE, seed=1) as world,
-        LocalSwarm(manifest=manifest, seed=options.seed) as swarm,
-    ):
-        bench = Bench(options, world, swarm)
-        ce = bench.train()
-        told(f"trained: held-out cross-entropy {ce:.3f} nats per byte (parallel readout)")
-        for rtt in options.rtts:
-            rows += bench.rows(rtt)
-            for row in rows[-len(options.modes) * len(options.temperatures) * len(options.lengths) :]:
-                told(json.dumps(row))
-        lateness = dataclasses.asdict(world.lateness())
+    about: dict[str, Any] = {}
+    for size in [options.size, *options.shapes]:
+        found, about[size] = run(options, size)
+        rows += found
     made = {key: value for key, value in vars(options).items() if key != "json"}
     machine = {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     if options.json:
-        print(json.dumps({"rows": rows, "ce": ce, "settings": made, "machine": machine, "bench": lateness}))
+        print(json.dumps({"rows": rows, "models": about, "settings": made, "machine": machine}))
     return 0
 
 
