@@ -30,10 +30,11 @@ WHERE = ("checkpoint", "device", "threads", "peers_file", "peer", "run_id")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text. Repeatable.")
 @click.option(
     "--readout",
-    type=click.Choice(["parallel", "sweep"]),
+    type=click.Choice(["parallel", "sweep", "one-sweep"]),
     default="parallel",
     show_default=True,
-    help="All blocks at once, averaged; or one after another as in the paper.",
+    help="All blocks at once, averaged; or one after another as in the paper. one-sweep draws all bytes in one "
+    "traversal, to measure it: its text has no quality.",
 )
 @click.option(
     "--draft",

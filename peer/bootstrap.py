@@ -17,6 +17,7 @@ from blockswarm.peer.config import BootstrapConfig
 from blockswarm.peer.connection import daemon_died
 from blockswarm.peer.console import Console, log_to, open_console
 from blockswarm.peer.footprint import release_startup_pages
+from blockswarm.peer.forwarding import serve_forwarding
 from blockswarm.peer.run_announcer import keep_run_announced
 from blockswarm.peer.serving import serve_manifest
 from blockswarm.peer.state_dir import claim_state_dir
@@ -63,6 +64,7 @@ async def _live(
     parts.push_async_callback(host.stop)
     host.describe = lambda: {"runs": [{"run_id": manifest.run_id, "digest": manifest.digest}], "state": "BOOTSTRAP"}
     serve_manifest(host, manifest)
+    serve_forwarding(host)
     addresses = host.addresses()
     if config.peers_file is not None:
         for address in _worth_writing(addresses):

@@ -17,6 +17,7 @@ from blockswarm.errors import BlockswarmError
 from blockswarm.naming import option
 from blockswarm.peer import joining
 from blockswarm.peer.config import ConfigError, PeerConfig
+from blockswarm.peer.forwarding import serve_forwarding
 from blockswarm.peer.serving import serve_manifest
 from blockswarm.peer.view import SwarmView
 from blockswarm.swarm.manifest import Manifest
@@ -94,6 +95,7 @@ async def connect(host: Host, config: PeerConfig, given: Manifest | None, clock:
     await joining.check_clock(host, clock, manifest.rounds.tolerance)
     host.set_run(manifest.digest)
     serve_manifest(host, manifest)
+    serve_forwarding(host)
     directory = Directory(host, manifest.run_id, clock, shards=manifest.limits.directory_shards)
     return Connection(host, manifest, directory, SwarmView(directory, manifest, host.peer_id, clock), clock)
 

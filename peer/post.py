@@ -15,6 +15,7 @@ import numpy.typing as npt
 from blockswarm.dht.identity import Identity
 from blockswarm.model.corpus import Corpus, batches, heldout_windows
 from blockswarm.peer.catchup import CatchUp
+from blockswarm.peer.chain import ChainDesk
 from blockswarm.peer.checkpoint import Checkpoint
 from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, Emit
@@ -153,6 +154,7 @@ def take_post(
         manifest, store, lambda work: loop.run_in_executor(serving_thread, work), connection.clock, block=block
     )
     serving.register(host)
+    ChainDesk(manifest, serving, host).register(host)
 
     live = LiveWeights(block, manifest, connection.clock, store, trainer)
     catch_up = CatchUp(live, source, connection.clock, emit=emit, adopted=committed)

@@ -179,10 +179,33 @@ class ServingDesk:
 
     async def _sweep(self, request: Request) -> Reply:
         wanted = _parse(SweepRequest, request.body)
-        self._check_windows(wanted.windows)
-        dim = self._manifest.model.dim
-        z = split_z(request.blob, wanted, dim)
+        self.check(wanted)
         last = wanted.block == self._manifest.model.blocks - 1
+        answers = await self.sweep(wanted, split_z(request.blob, wanted, self._manifest.model.dim))
+        return Reply({"last": last}, joined(answers))
+
+    def check(self, wanted: SweepRequest) -> None:
+        """Refuse what could not be computed here, before anything is waited for."""
+        self._check_block(wanted.block)
+        self._check_windows(wanted.windows)
+
+    async def sweep(self, wanted: SweepRequest, z: Sequence[Float32]) -> list[Float32]:
+        """One Euler step.
+
+        Parameters
+        ----------
+        wanted : SweepRequest
+            What passes :meth:`check`.
+        z : sequence of float32 ``[len, dim]``
+            One for each window; none for block 0, which draws its own.
+
+        Returns
+        -------
+        list of ndarray
+            For each window the next z, float32 ``[len, dim]``; from the last block the rows wanted, float32
+            ``[n, 256]``.
+        """
+        dim = self._manifest.model.dim
 
         def compute(reader: BlockReader, part: Sequence[int]) -> list[Float32]:
             noisy = np.stack([z[index] if z else noise(wanted, index, dim) for index in part])
@@ -191,8 +214,7 @@ class ServingDesk:
                 return list(stepped)
             return [row[wanted.take[index] :] for index, row in zip(part, rows, strict=True)]
 
-        answers = await self._answer(wanted, compute)
-        return Reply({"last": last}, joined(answers))
+        return await self._answer(wanted, compute)
 
     def _sweep_blob(self, peer_id: str, body: dict[str, Any], size: int) -> int:
         """Bytes of z that must come with a sweep; asked before any of them is read."""

@@ -115,6 +115,7 @@ class SwarmClient(ClientBase):
             ``best_effort`` : bool, False — go on without a block nobody serves (parallel readout); the answer is marked
             by a warning and by ``stats.last.missing``.
             ``readout`` : "parallel" (all blocks at once, averaged) or "sweep" (the paper's chain from block to block).
+            "one-sweep" draws all bytes in one traversal: a measurement, the text has no quality.
             ``draft`` : who guesses ahead, so that a round trip yields several bytes: "ngram" (from the text itself and
             from earlier answers), "block" (one block, fetched once and run here), the path of an n-gram file, or
             "none". The text does not depend on it.

@@ -88,6 +88,15 @@ class Continuation:
             return last_row(self._text, self._context)
         return next(chunks(self.text + draft, self._context, first=len(self._text) - 1))
 
+    def unknown(self) -> Chunk:
+        """One window for all the bytes that are left, as if those before them were known: they stand in it as zeros.
+
+        As much of the text goes before them as the context holds, one byte at least.
+        """
+        known = bytes(self._text[-max(1, self._context + 1 - self.left) :])
+        start = len(self._text) - len(known)
+        return Chunk(len(self._text) - 1, (known + bytes(self.left - 1),), (start,), (len(known) - 1,))
+
     def choose(self, row: Float32, position: int) -> int:
         """The byte at ``position`` if its log-probabilities are ``row``, float32 ``[256]``."""
         asked = self._asked
@@ -102,8 +111,12 @@ class Continuation:
 
     def add(self, row: Float32) -> None:
         """Draw the next byte from its log-probabilities, float32 ``[256]``."""
+        self.take(self.choose(row, len(self._text)))
+
+    def take(self, byte: int) -> None:
+        """Add a byte that was drawn."""
         text = self._text
-        text.append(self.choose(row, len(text)))
+        text.append(byte)
         for mark in self._stops:
             if text.endswith(mark, self._held_from):
                 del text[len(text) - len(mark) :]

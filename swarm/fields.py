@@ -192,6 +192,19 @@ def mapped(key: Reader, item: Reader, *, most: int, least: int = 0) -> Reader:
     return read
 
 
+def mapping(*, most: int) -> Reader:
+    """A map with text keys of at most ``most`` entries, whose values somebody else will check."""
+
+    def read(name: str, value: object) -> dict[str, Any]:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise MessageError(name, "must be a map with text keys")
+        if len(value) > most:
+            raise MessageError(name, f"must have at most {most} entries, has {len(value)}")
+        return dict(value)
+
+    return read
+
+
 def _kind(value: object) -> str:
     return "nothing" if value is None else type(value).__name__
 

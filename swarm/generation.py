@@ -86,7 +86,7 @@ class Generation:
         if drafting is not None and not self._alone:
             draft = await drafting.propose(told, text.left - 1, text.choose)
         began = trio.current_time()
-        rows = await read(session, text.window(draft), readout=self._asked.readout, seed=self._asked.drawn_seed)
+        rows = await read(session, text.window(draft), readout=self._asked.row_readout, seed=self._asked.drawn_seed)
         seconds = trio.current_time() - began
         drafted = min(len(draft), len(rows))
         told += draft[: len(rows) - 1]
@@ -102,9 +102,9 @@ class Generation:
 
     def _count(self, drafted: int, verified: Verified) -> None:
         session = self._session
-        depth = len(session.core.blocks) if self._asked.readout == "sweep" else 1
+        waits, session.waits = session.waits, 0
         for counts in (session.report, session.core.stats):
-            counts.round_trips += depth
+            counts.round_trips += waits
             counts.drafted += drafted
             counts.accepted += verified.right
             counts.unsettled += not verified.settled

@@ -37,6 +37,9 @@ IDLE_SECONDS = 45.0
 SMALL_BLOB = 64 * 1024
 """A blob up to this size fits any stream's window and is sent before the answer is waited for."""
 
+RELAY_FAILED = ("unreachable", "timeout", "protocol", "unknown-method", "not-connected", "wrong-run")
+"""Codes with which a call was not passed on."""
+
 MAX_KNOWN_PEERS = 4096
 """Address book entries; the oldest give way."""
 
@@ -65,6 +68,16 @@ def dialable(address: str) -> tuple[str, int] | None:
         return None
     direct = parsed.transport == "tcp" and parsed.relay_id is None and parsed.port > 0
     return (parsed.host, parsed.port) if direct else None
+
+
+def relay(address: str) -> tuple[str, str] | None:
+    """Peer id and address of the relay that a multiaddr goes through, if this transport can dial it; else None."""
+    try:
+        parsed = parse(address)
+    except AddressError:
+        return None
+    through = address.split("/p2p-circuit", 1)[0]
+    return (parsed.relay_id, through) if parsed.relay_id is not None and dialable(through) else None
 
 
 def short(peer_id: str) -> str:
@@ -104,8 +117,8 @@ class Link:
         peer_id : str
             The peer.
         addresses : iterable of str
-            Multiaddrs, with or without ``/p2p/…``. Those this transport cannot dial (QUIC, relayed) are kept for the
-            error message only.
+            Multiaddrs, with or without ``/p2p/…``. Relayed ones are used where there is no TCP address to dial, others
+            (QUIC) are kept for the error message only.
         """
         known = tuple(addresses)[:MAX_ADDRESSES]
         if known:
@@ -164,7 +177,10 @@ class Link:
         with trio.move_on_after(timeout) as scope:
             limit = self._limits.setdefault(peer_id, trio.Semaphore(MAX_STREAMS))
             async with limit:
-                reply = await self._call(peer_id, method, body, run, blob, max_blob)
+                if (relays := self._relays(peer_id)) and not self._direct(peer_id):
+                    reply = await self._forwarded(relays, peer_id, method, body, run, blob, max_blob)
+                else:
+                    reply = await self._call(peer_id, method, body, run, blob, max_blob)
         if not scope.cancelled_caught:
             return reply
         raise RpcError("timeout", f"{short(peer_id)} did not answer {method} in {timeout:.3g} s")
@@ -213,6 +229,37 @@ class Link:
             if isinstance(reply, RpcError):
                 raise reply
             return reply
+
+    def _direct(self, peer_id: str) -> bool:
+        return self.connected(peer_id) or any(map(dialable, self.addresses(peer_id)))
+
+    def _relays(self, peer_id: str) -> dict[str, str]:
+        """Peers that a peer without a TCP address of its own keeps connections to, and their addresses."""
+        return dict(filter(None, map(relay, self.addresses(peer_id))))
+
+    async def _forwarded(
+        self,
+        relays: Mapping[str, str],
+        peer_id: str,
+        method: str,
+        body: Mapping[str, Any],
+        run: bytes | None,
+        blob: bytes | memoryview,
+        max_blob: int,
+    ) -> Reply:
+        """The same call, passed on by the first relay that has a connection to the peer."""
+        failures = []
+        for name, address in relays.items():
+            if not self._direct(name):
+                self.learn(name, [address])
+            wrapped = {"to": peer_id, "method": method, "body": dict(body), "max_blob": max_blob}
+            try:
+                return await self._call(name, "forward", wrapped, run, blob, max_blob)
+            except RpcError as error:
+                if error.code not in RELAY_FAILED:
+                    raise  # the peer's own answer
+                failures.append(f"{short(name)}: {words(error)}")
+        raise RpcError("unreachable", f"no relay passes a call on to {short(peer_id)} ({'; '.join(failures)})")
 
     async def _stream(self, peer_id: str) -> tuple[Stream, Connection, bool]:
         """An idle stream of a live connection, else a new one; the flag says which."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 import numpy as np
 
 from blockswarm.model.scoring import cut_windows
+from blockswarm.naming import option
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.continuation import Continuation
 from blockswarm.swarm.errors import ArgumentError, DeadlineError
@@ -118,6 +119,10 @@ class LocalModel:
     def stream(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> Iterator[str]:
         """The same text in pieces, each as soon as it is certain."""
         asked = Writing(**options)
+        if asked.readout == "one-sweep":
+            raise ArgumentError(
+                f"{option('readout', 'one-sweep')} measures the lines between a swarm's holders: a folder has none"
+            )
         pin, model = self._choose(asked.pin)
         return self._pieces(as_bytes(prompt), asked, pin, model)
 
@@ -171,7 +176,7 @@ class LocalModel:
     def _pieces(self, prompt: bytes, asked: Writing, pin: Pin, model: WholeModel) -> Generator[str, None, None]:
         report = self._stats.last = CallReport("generate", asked.readout, seed=asked.drawn_seed, pin=pin.as_json())
         text = Continuation(prompt, asked, self.manifest.model.context)
-        predict = model.next_byte_predictor(asked.readout, asked.drawn_seed)
+        predict = model.next_byte_predictor(asked.row_readout, asked.drawn_seed)
         while not text.ended:
             began = time.perf_counter()  # only work counts: a reader may take his time between two pieces
             window = text.window()

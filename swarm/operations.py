@@ -14,6 +14,7 @@ from blockswarm.swarm.core import Core
 from blockswarm.swarm.drafting.fetched_block import begin_fetch
 from blockswarm.swarm.errors import DeadlineError, NoHolderError
 from blockswarm.swarm.generation import Generation
+from blockswarm.swarm.one_sweep import OneSweep
 from blockswarm.swarm.options import PinChoice, Reading, Writing, read_pin
 from blockswarm.swarm.pins import choose_pin
 from blockswarm.swarm.readouts import read_all
@@ -55,11 +56,12 @@ async def begin(core: Core, prompt: bytes, asked: Writing) -> Generation:
     """Open a session and prepare to write."""
     report = CallReport("generate", asked.readout, seed=asked.drawn_seed)
     patience = BEST_EFFORT_SECONDS if asked.best_effort else None
-    drafting = await core.shelf.open(asked.drafter, blocks=len(core.blocks))
-    if asked.drafter == "block":
+    alone = asked.readout == "one-sweep"
+    drafting = None if alone else await core.shelf.open(asked.drafter, blocks=len(core.blocks))
+    if asked.drafter == "block" and not alone:
         begin_fetch(core)
     session = await _bounded(asked.timeout, lambda: open_session(core, asked.pin, patience, report))
-    return Generation(session, prompt, asked, drafting)
+    return OneSweep(session, prompt, asked) if alone else Generation(session, prompt, asked, drafting)
 
 
 async def generate(core: Core, prompt: bytes, asked: Writing) -> tuple[str, CallReport]:

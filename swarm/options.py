@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from blockswarm.model.mixing import Readout
 from blockswarm.model.sampling import check_sampling
@@ -16,6 +16,9 @@ from blockswarm.swarm.errors import ArgumentError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 from blockswarm.swarm.messages import StateName
 from blockswarm.swarm.pins import Pin
+
+WritingReadout = Readout | Literal["one-sweep"]
+"""Writing can also have all bytes drawn in one traversal, to measure it; see ``blockswarm.swarm.one_sweep``."""
 
 PinChoice = str | Pin | Mapping[str, Any] | None
 """``None`` (what most holders have), ``"genesis"``, a :class:`Pin`, or its ``as_json()``."""
@@ -39,7 +42,7 @@ class WritingOptions(TypedDict, total=False):
     seed: int | None
     stop: str | bytes | Sequence[str | bytes]
     best_effort: bool
-    readout: Readout
+    readout: WritingReadout
     draft: str | Path
     timeout: float
     pin: PinChoice
@@ -66,7 +69,7 @@ class Writing:
     seed: int | None = None
     stop: str | bytes | Sequence[str | bytes] = ()
     best_effort: bool = False
-    readout: Readout = "parallel"
+    readout: WritingReadout = "parallel"
     draft: str | Path = "ngram"
     """Who guesses ahead; see ``blockswarm.swarm.drafting.shelf``."""
     timeout: float = 120.0
@@ -79,7 +82,8 @@ class Writing:
             raise ArgumentError(f"{option('max_bytes')} {self.max_bytes!r}: must be a whole number, 0 or more")
         # Drawn here, once, so that it can be reported; 32 bits are easy to type again.
         object.__setattr__(self, "seed", secrets.randbelow(2**32) if self.seed is None else _seed(self.seed))
-        _readout(self.readout)
+        if self.readout != "one-sweep":
+            _readout(self.readout)
         if self.drafter not in DRAFTERS and not Path(self.drafter).is_file():
             names = ", ".join(DRAFTERS)
             raise ArgumentError(f"{option('draft')} {self.drafter!r}: must be {names}, or an n-gram file that is there")
@@ -90,6 +94,11 @@ class Writing:
         """The stop strings as bytes, empty ones left out."""
         marks = [self.stop] if isinstance(self.stop, str | bytes) else self.stop
         return tuple(filter(None, map(as_bytes, marks)))
+
+    @property
+    def row_readout(self) -> Readout:
+        """Where rows come from: those of ``one-sweep`` come from a sweep."""
+        return "sweep" if self.readout == "one-sweep" else self.readout
 
     @property
     def drafter(self) -> str:

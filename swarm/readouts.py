@@ -11,6 +11,7 @@ import numpy as np
 
 from blockswarm.model.mixing import Readout, mix_log_probs
 from blockswarm.swarm.answers import ROW_BYTES, Float32, check_hidden, check_rows
+from blockswarm.swarm.chain import sweep_at_once
 from blockswarm.swarm.chunks import Chunk, chunks
 from blockswarm.swarm.errors import ClientError, NoHolderError
 from blockswarm.swarm.holders import gather
@@ -75,6 +76,7 @@ async def _parallel(session: Session, chunk: Chunk) -> Float32:
     """Every block at once; the mean of their log-probabilities, renormalised."""
     while True:
         epoch = session.embedding_epoch
+        session.waits += 1
         answers = await gather(
             partial(session.ask_or_skip, _logprobs_question(block, chunk)) for block in session.core.blocks
         )
@@ -90,11 +92,15 @@ async def _parallel(session: Session, chunk: Chunk) -> Float32:
 
 
 async def _sweep(session: Session, chunk: Chunk, seed: int) -> Float32:
-    """z travels through the blocks in order; the last one's log-probabilities."""
+    """z travels through the blocks in order, from holder to holder or else through here; the last one's rows."""
+    at_once = await sweep_at_once(session, chunk, seed)
+    if isinstance(at_once, np.ndarray):
+        return at_once
     while True:
         epoch = session.embedding_epoch
         z = b""
         for block in session.core.blocks:
+            session.waits += 1
             answer = await session.ask(_sweep_question(session, block, chunk, seed, z))
             if session.embedding_epoch != epoch:
                 break

@@ -6,6 +6,7 @@ fails. Only when a pinned state is lost everywhere does it take another, and say
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -85,6 +86,10 @@ class Session:
         """Absolute position in the text the session is at; only for reports."""
         self.embedding_epoch = 0
         """Counts exchanges of the embedding: answers from before and after do not mix."""
+        self.waits = 0
+        """Times holders were waited for, one after the other."""
+        self.chains_from = -math.inf
+        """When a sweep may again be tried in one traversal; see ``blockswarm.swarm.chain``."""
         self.unanswered: set[int] = set()
         """Blocks being waited for, for the message of a deadline."""
         self._epoch = 0
@@ -169,6 +174,13 @@ class Session:
             if offer.has(state.digest, self.pin.embedding.digest)
         ]
 
+    def first(self, block: int) -> str | None:
+        """The holder that a question of ``block`` would go to first; None if there is none."""
+        order = self.core.router.order(
+            self.candidates(block), work=1, now=trio.current_time(), prefer=self._using.get(block)
+        )
+        return order[0] if order else None
+
     async def _race(self, question: Question[T], pin: Pin, peers: list[str]) -> Race[T]:
         core, block = self.core, question.block
         order = core.router.order(peers, work=question.work, now=trio.current_time(), prefer=self._using.get(block))
@@ -197,7 +209,7 @@ class Session:
                 )
                 result = question.check(reply)
             except (RpcError, UntrustedAnswerError) as error:
-                self._failed(block, peer, pin, error)
+                self.failed(block, peer, pin, error)
                 raise
             finally:
                 running -= 1
@@ -213,7 +225,8 @@ class Session:
             self._taken_over(block, outcome.won.peer, outcome)
         return outcome
 
-    def _failed(self, block: int, peer: str, pin: Pin, error: RpcError | UntrustedAnswerError) -> None:
+    def failed(self, block: int, peer: str, pin: Pin, error: RpcError | UntrustedAnswerError) -> None:
+        """Take note of a holder that did not answer well."""
         core, now = self.core, trio.current_time()
         core.stats.failures += 1
         if isinstance(error, UntrustedAnswerError):

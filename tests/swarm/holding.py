@@ -14,7 +14,9 @@ from blockswarm.dht.records import BlockRecord
 from blockswarm.model.layout import CHUNK_BYTES, EMBEDDING, chunk_digests, state_digest
 from blockswarm.model.readout import BlockReader
 from blockswarm.peer.batching import joined, noise, pieces, split_z, stack
+from blockswarm.peer.chain import drawn
 from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.chain_messages import ChainRequest
 from blockswarm.swarm.link import Reply
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import LogprobsRequest, StateHead, StateName, StatesReply, SweepRequest
@@ -34,7 +36,12 @@ class Model:
         blocks = range(manifest.model.blocks)
         self.values = {subject: weights(subject) for subject in (EMBEDDING, *blocks)}
         model, recipe, table = manifest.model, manifest.recipe, self.values[EMBEDDING]
+        self._ways: dict[tuple[bytes, int], Any] = {}
         self.readers = [BlockReader(model, recipe, block, self.values[block], table) for block in blocks]
+
+    def ways(self, token: bytes, block: int) -> Any:
+        """Where z of a traversal is left for a block, and found by it."""
+        return self._ways.setdefault((token, block), trio.open_memory_channel[bytes](1))
 
     def head(self, subject: int) -> StateHead:
         """The state of ``subject``, certified."""
@@ -81,11 +88,14 @@ class Holder:
         How long an answer takes, from the bytes of its rows.
     gives_states : bool
         Whether it lets others fetch its states.
+    chains : bool
+        Whether it knows sweeps in one traversal.
     """
 
     def __init__(self, model: Model, block: int) -> None:
         self.left = -1
         self.gives_states = True
+        self.chains = True
         self.seconds: Callable[[int], float] = lambda size: 0.001
         self._model, self._block = model, block
         manifest = model.manifest
@@ -106,12 +116,28 @@ class Holder:
         if method == "state.chunk":
             begin = body["index"] * CHUNK_BYTES
             return Reply({}, self._model.values[body["subject"]].tobytes()[begin : begin + CHUNK_BYTES])
-        if method not in ("logprobs", "sweep"):
+        if method == "chain" and not self.chains:
+            raise RpcError("unknown-method", "an older peer")
+        if method not in ("logprobs", "sweep", "chain"):
             raise RpcError("unknown-state", "not here")
         self.left -= 1
+        if method == "chain":
+            return await self._chain(ChainRequest.parse(body))
         reply = self._model.logprobs(body) if method == "logprobs" else self._model.sweep(body, blob)
         await trio.sleep(self.seconds(len(reply.blob)))
         return reply
+
+    async def _chain(self, wanted: ChainRequest) -> Reply:
+        step, ways = wanted.sweep, self._model.ways
+        z = await ways(wanted.token, step.block)[1].receive() if step.block else b""
+        reply = self._model.sweep(step.to_body(), z)
+        await trio.sleep(self.seconds(len(reply.blob)))
+        if wanted.next is not None:
+            ways(wanted.token, step.block + 1)[0].send_nowait(reply.blob)
+            return Reply({"last": False})
+        if wanted.draw is None:
+            return Reply({"last": True}, reply.blob)
+        return Reply({"last": True}, drawn(wanted, [np.frombuffer(reply.blob, "<f4").reshape(-1, 256)]))
 
 
 class Swarm(World):

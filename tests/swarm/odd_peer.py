@@ -59,6 +59,14 @@ async def answer(head: frames.RequestHead, blob: bytes, peer_id: str, writer: as
         writer.write(frames.encode_reply({}, blob_length=1000) + b"x" * 10)
         await writer.drain()
         writer.close()
+    elif head.method == "forward":
+        known = {"to": body["to"], "asked": body["method"], "body": body["body"], "run": head.run}
+        if body["method"] == "states":
+            writer.write(frames.encode_error("not-connected", "never heard of it"))
+        elif body["method"] == "sweep":
+            writer.write(frames.encode_error("busy", "says the holder", {"retry_after": 0.5}))
+        else:
+            writer.write(frames.encode_reply(known, blob_length=len(blob)) + blob)
     elif head.method == "garbage":
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n" * 10)
     elif head.method == "nonsense":

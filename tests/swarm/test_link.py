@@ -216,3 +216,34 @@ result(seconds=seconds, ended=ended, after=after, left=left, threads=threading.a
     assert found["ended"] in ("ClientError", "RpcError")
     assert "closed" in found["after"]
     assert found["left"] == [] and found["threads"] == 1
+
+
+def test_a_peer_that_has_only_a_relayed_address_is_asked_through_its_relay(
+    odd: Callable[[str], dict[str, Any]],
+) -> None:
+    found = odd(
+        """
+from blockswarm.dht.identity import Identity
+
+def through(method, addresses, **more):
+    hidden = Identity.ephemeral().peer_id
+    link.learn(hidden, addresses)
+    try:
+        reply = thread.run(functools.partial(link.call, hidden, method, {"a": 1}, run=bytes(32), timeout=20, **more))
+        return [reply.body["to"] == hidden, reply.body["asked"], reply.body["body"], len(reply.blob)]
+    except RpcError as failure:
+        return [failure.code, failure.text, failure.detail]
+
+circuit = [f"{peers[0]}/p2p-circuit"]
+dead = f"/ip4/127.0.0.1/tcp/1/p2p/{Identity.ephemeral().peer_id}/p2p-circuit"
+finish(answered=through("logprobs", circuit, blob=bytes(70_000), max_blob=70_000),
+       refused=through("sweep", circuit), unknown=through("states", circuit),
+       second=through("logprobs", [dead, *circuit], blob=b"z", max_blob=1),
+       none=through("logprobs", [dead]))
+"""
+    )
+    assert found["answered"] == [True, "logprobs", {"a": 1}, 70_000]
+    assert found["refused"] == ["busy", "says the holder", {"retry_after": 0.5}]
+    assert found["unknown"][0] == "unreachable" and "never heard of it" in found["unknown"][1]
+    assert found["second"] == [True, "logprobs", {"a": 1}, 1]
+    assert found["none"][0] == "unreachable" and "no relay passes" in found["none"][1]

@@ -1,0 +1,207 @@
+"""z from holder to holder: one traversal of the blocks for a whole sweep, the last holder answers the client.
+
+The client has asked every holder of the chain at the same time. So the last one needs no way to the client but the
+call that already waits there, and a client behind a router can be answered by somebody it did not ask for z.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from blockswarm.dht.errors import RpcError, RpcRefused
+from blockswarm.dht.rpc import Reply, Request
+from blockswarm.model.sampling import sample_byte
+from blockswarm.peer.batching import joined, split_z
+from blockswarm.peer.serving import HANDLER_SECONDS, Registrar, ServingDesk
+from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.chain_messages import ChainRequest, ZArrives
+from blockswarm.swarm.errors import MessageError
+from blockswarm.swarm.manifest import Manifest
+
+WAIT_SECONDS = 20.0
+"""Longest time that a holder waits for z."""
+
+SEND_SECONDS = 15.0
+"""Longest time that handing z on may take."""
+
+EARLY_SECONDS = 5.0
+"""How long a z is kept that came before the client's call: the two take different ways."""
+
+MAX_CHAINS = 64
+"""Traversals that are waited for at a time; each holds one stream of its client's."""
+
+MAX_EARLY = 4
+"""Early z that one sender may have lying here."""
+
+MAX_EARLY_BYTES = 4 << 20
+"""Largest z that may come early."""
+
+
+class Sender(Protocol):
+    """The part of a host that a chain needs: ``blockswarm.dht.host.Host.call``."""
+
+    async def call(
+        self, peer_id: str, method: str, body: Mapping[str, Any], *, blob: Any = ..., timeout: float
+    ) -> Reply:
+        """Call another peer."""
+        ...
+
+
+@dataclass
+class _Place:
+    """Where client's call and z meet."""
+
+    z: asyncio.Future[bytearray] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    positions: int | None = None
+    """What the client's call says; None while only z is here."""
+    is_fetched: Callable[[], None] = lambda: None
+    """Tells those who keep count of early z that this one waits no longer."""
+
+
+class ChainDesk:
+    """Answers ``chain`` and ``chain.z`` for the block that ``serving`` holds.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The run.
+    serving : ServingDesk
+        Computes the steps, in its queue.
+    sender : Sender
+        Hands z on.
+    """
+
+    def __init__(self, manifest: Manifest, serving: ServingDesk, sender: Sender) -> None:
+        self._model = manifest.model
+        self._serving = serving
+        self._sender = sender
+        self._places: dict[bytes, _Place] = {}
+        self._early: Counter[str] = Counter()
+
+    def register(self, host: Registrar) -> None:
+        """Take the calls of ``host``."""
+        host.register("chain", self._chain, timeout=HANDLER_SECONDS)
+        host.register("chain.z", self._arrives, max_blob=self._z_size, timeout=HANDLER_SECONDS)
+
+    @property
+    def waiting(self) -> int:
+        """Traversals of which one half, call or z, is here."""
+        return len(self._places)
+
+    async def _chain(self, request: Request) -> Reply:
+        wanted = _parse(ChainRequest, request.body)
+        step = wanted.sweep
+        self._serving.check(step)
+        last = step.block == self._model.blocks - 1
+        if last != (wanted.next is None):
+            what = "comes from the last block only" if last else f"missing: block {step.block} is not the last one"
+            raise RpcRefused("bad-request", f"next: {what}")
+        z = await self._wait(wanted) if step.block else bytearray()
+        answers = await self._serving.sweep(step, split_z(z, step, self._model.dim))
+        if wanted.next is not None:
+            await self._hand_on(wanted.next, wanted, answers)
+            return Reply({"last": False})
+        if wanted.draw is not None:
+            return Reply({"last": True}, drawn(wanted, answers))
+        return Reply({"last": True}, joined(answers))
+
+    async def _wait(self, wanted: ChainRequest) -> bytearray:
+        """The z that comes under the token of a call."""
+        place = self._place(wanted.token)
+        if place.positions is not None:
+            raise RpcRefused("bad-request", "token: a call with it waits already")
+        place.positions = wanted.sweep.positions
+        place.is_fetched()
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                return await place.z
+        except TimeoutError:
+            raise RpcRefused("late", f"no z came from the block before within {WAIT_SECONDS:g} s") from None
+        finally:
+            self._places.pop(wanted.token, None)
+
+    async def _hand_on(self, to: str, wanted: ChainRequest, z: list[Float32]) -> None:
+        body = ZArrives(wanted.token, wanted.sweep.positions).to_body()
+        try:
+            await self._sender.call(to, "chain.z", body, blob=joined(z), timeout=SEND_SECONDS)
+        except RpcError as error:
+            raise RpcRefused("next-failed", f"the next holder did not take z: {error.code}") from None
+
+    def _z_size(self, peer_id: str, body: dict[str, Any], size: int) -> int:
+        """Bytes of a z; asked before any of them is read."""
+        arriving: ZArrives = _parse(ZArrives, body)
+        place, due = self._places.get(arriving.token), 4 * arriving.positions * self._model.dim
+        if place is not None and place.positions is not None:
+            if arriving.positions != place.positions:
+                raise RpcRefused("bad-request", f"positions: {arriving.positions}, {place.positions} are due")
+            return due
+        if self._early[peer_id] >= MAX_EARLY:
+            raise RpcRefused("busy", f"{MAX_EARLY} z of yours are not asked for yet", {"retry_after": EARLY_SECONDS})
+        return min(due, MAX_EARLY_BYTES)
+
+    async def _arrives(self, request: Request) -> Reply:
+        arriving = _parse(ZArrives, request.body)
+        place = self._place(arriving.token)
+        if place.z.done():
+            raise RpcRefused("bad-request", "token: its z is here already")
+        if place.positions is not None and place.positions != arriving.positions:
+            raise RpcRefused("bad-request", f"positions: {arriving.positions}, {place.positions} are due")
+        place.z.set_result(bytearray(request.blob))
+        if place.positions is None:
+            self._keep_early(request.peer_id, arriving.token, place)
+        return Reply({})
+
+    def _keep_early(self, sender: str, token: bytes, place: _Place) -> None:
+        def forget() -> None:
+            place.is_fetched()
+            del self._places[token]
+
+        self._early[sender] += 1
+        timer = asyncio.get_running_loop().call_later(EARLY_SECONDS, forget)
+
+        def fetched() -> None:
+            timer.cancel()
+            self._early[sender] -= 1
+            if not self._early[sender]:
+                del self._early[sender]
+
+        place.is_fetched = fetched
+
+    def _place(self, token: bytes) -> _Place:
+        place = self._places.get(token)
+        if place is None:
+            if len(self._places) >= MAX_CHAINS:
+                raise RpcRefused("busy", f"{MAX_CHAINS} sweeps are waited for already", {"retry_after": 1.0})
+            place = self._places[token] = _Place()
+        return place
+
+
+def drawn(wanted: ChainRequest, answers: list[Float32]) -> bytes:
+    """One byte from each row of a traversal's last answer, each with the noise of its place in the text."""
+    draw, step = wanted.draw, wanted.sweep
+    assert draw is not None
+    found = bytearray()
+    for start, take, rows in zip(step.starts, step.take, answers, strict=True):
+        for number, row in enumerate(rows):
+            found.append(
+                sample_byte(
+                    row,
+                    temperature=draw.temperature,
+                    top_k=draw.top_k,
+                    top_p=draw.top_p,
+                    seed=step.seed,
+                    position=start + take + number + 1,
+                )
+            )
+    return bytes(found)
+
+
+def _parse(kind: Any, body: dict[str, Any]) -> Any:
+    try:
+        return kind.parse(body)
+    except MessageError as error:
+        raise RpcRefused("bad-request", str(error)) from None

@@ -1,0 +1,125 @@
+"""A sweep in one traversal: the holders of all blocks are asked at once, z goes from one to the next, the last answers.
+
+It is the quick way, not the sure one: whatever goes wrong, the caller sweeps step by step instead, where every holder
+can be exchanged by itself.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import trio
+
+from blockswarm.dht.errors import RpcError
+from blockswarm.swarm.answers import ROW_BYTES, Float32, check_rows
+from blockswarm.swarm.chain_messages import TOKEN_BYTES, ChainRequest, Draw
+from blockswarm.swarm.chunks import Chunk
+from blockswarm.swarm.errors import UntrustedAnswerError
+from blockswarm.swarm.link import Reply, short, words
+from blockswarm.swarm.messages import SweepRequest
+from blockswarm.swarm.session import Session
+
+AGAIN_SECONDS = 10.0
+"""So long after a chain that broke sweeps go step by step."""
+
+ANOTHERS_FAULT = ("late", "next-failed", "unknown-method")
+"""What a holder says that has no part in what went wrong, or is of an older version."""
+
+
+async def sweep_at_once(session: Session, chunk: Chunk, seed: int, draw: Draw | None = None) -> Float32 | bytes | None:
+    """The rows of ``chunk``, float32 ``[rows, 256]``, or the bytes drawn from them; None when it did not work.
+
+    Parameters
+    ----------
+    session : Session
+        Whom to ask; its states are those pinned when the sweep begins.
+    chunk : Chunk
+        Windows, and which rows of theirs are wanted.
+    seed : int
+        Of the noise that the sweep starts from, and of the draw.
+    draw : Draw, optional
+        Have the last holder draw the bytes: 1 byte of answer instead of 1 KiB for each.
+    """
+    blocks = session.core.blocks
+    holders = [session.first(block) for block in blocks]
+    if None in holders or trio.current_time() < session.chains_from:
+        return None
+    chain = _Chain(session, chunk, seed, draw, [holder for holder in holders if holder is not None])
+    session.waits += 1
+    with trio.move_on_after(chain.patience) as scope:
+        await chain.run()
+    if scope.cancelled_caught:
+        chain.why = f"no answer in {chain.patience:.1f} s"
+    if chain.answer is None:
+        session.chains_from = trio.current_time() + AGAIN_SECONDS
+        if not chain.older:
+            session.core.notify("chain", f"the sweep goes step by step for a while: {chain.why}", byte=session.byte)
+    return chain.answer
+
+
+class _Chain:
+    """One traversal under way."""
+
+    def __init__(self, session: Session, chunk: Chunk, seed: int, draw: Draw | None, holders: list[str]) -> None:
+        self.answer: Float32 | bytes | None = None
+        self.why = ""
+        self.older = False
+        """Whether a holder does not know this way at all."""
+        router, work = session.core.router, chunk.positions
+        self.patience = sum(router.patience(holder, work) for holder in holders)
+        self._session, self._chunk, self._draw, self._holders = session, chunk, draw, holders
+        self._pin = session.pin
+        self._token = secrets.token_bytes(TOKEN_BYTES)
+        self._seed = seed
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for block, holder in enumerate(self._holders):
+                nursery.start_soon(self._ask, block, holder, nursery.cancel_scope)
+
+    async def _ask(self, block: int, holder: str, everything: trio.CancelScope) -> None:
+        core, last = self._session.core, block == len(self._holders) - 1
+        core.stats.requests += 1
+        core.router.started(holder)
+        try:
+            reply = await core.link.call(
+                holder,
+                "chain",
+                self._request(block).to_body(),
+                run=core.manifest.digest,
+                max_blob=self._chunk.rows * (1 if self._draw else ROW_BYTES) if last else 0,
+                timeout=self.patience,
+            )
+            if last:
+                self.answer = self._checked(reply)
+                core.stats.answers += 1
+                everything.cancel()  # the others have done their part, their answers only say so
+        except (RpcError, UntrustedAnswerError) as error:
+            if not self.why:
+                self.why = f"block {block}, {short(holder)}: {words(error)}"
+            self.older |= isinstance(error, RpcError) and error.code == "unknown-method"
+            if isinstance(error, UntrustedAnswerError) or error.code not in ANOTHERS_FAULT:
+                self._session.failed(block, holder, self._pin, error)
+            everything.cancel()
+        finally:
+            core.router.ended(holder)
+
+    def _request(self, block: int) -> ChainRequest:
+        last, chunk, pin = block == len(self._holders) - 1, self._chunk, self._pin
+        step = SweepRequest(
+            block,
+            pin.blocks[block].digest,
+            pin.embedding.digest,
+            chunk.windows,
+            chunk.starts,
+            chunk.take,
+            self._seed,
+        )
+        return ChainRequest(step, self._token, None if last else self._holders[block + 1], self._draw if last else None)
+
+    def _checked(self, reply: Reply) -> Float32 | bytes:
+        if self._draw is None:
+            return check_rows(reply, self._chunk.rows)
+        if len(reply.blob) != self._chunk.rows:
+            raise UntrustedAnswerError(f"{len(reply.blob)} bytes drawn instead of {self._chunk.rows}")
+        return bytes(reply.blob)

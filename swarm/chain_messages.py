@@ -1,0 +1,114 @@
+"""The bodies of the calls with which z travels from holder to holder.
+
+==============  =============================  ===================================================================
+method          request                        answer
+==============  =============================  ===================================================================
+``chain``       :class:`ChainRequest`          ``{"last": false}`` once z has been handed on; from the last block
+                                               ``{"last": true}`` and what ``sweep`` answers, or the bytes drawn
+``chain.z``     :class:`ZArrives`, blob z      nothing
+                float32 ``[positions, d]``
+==============  =============================  ===================================================================
+
+A client asks the holders of all blocks at the same time, under one token. Block 0 begins, every other one waits for the
+z that comes under the token, and the last one answers: one traversal, and nobody has to reach the client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from blockswarm.swarm.errors import MessageError
+from blockswarm.swarm.fields import Body, Optional, integer, number, octets, peer_id
+from blockswarm.swarm.messages import MAX_POSITIONS, SweepRequest
+
+TOKEN_BYTES = 16
+
+MAX_TEMPERATURE = 100.0
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How the last holder is to draw one byte from each row, with the sweep's seed: the bytes are all that travels."""
+
+    temperature: float
+    top_k: int = 0
+    top_p: float = 1.0
+
+    _BODY = Body(
+        temperature=number(0.0, MAX_TEMPERATURE),
+        top_k=Optional(integer(0, 256), 0),
+        top_p=Optional(number(1e-9, 1.0), 1.0),
+    )
+
+    @classmethod
+    def parse(cls, body: object) -> Draw:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        return cls(**cls._BODY.read(body))
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+
+
+def _nested(kind: Any) -> Any:
+    def read(name: str, value: object) -> Any:
+        try:
+            return kind.parse(value)
+        except MessageError as error:
+            raise MessageError(f"{name}.{error.field}", error.reason) from None
+
+    return read
+
+
+@dataclass(frozen=True)
+class ChainRequest:
+    """Body of ``chain``: a sweep's step whose z comes from the holder before, and goes to the one after."""
+
+    sweep: SweepRequest
+    token: bytes
+    """Names this traversal; nobody can guess it."""
+    next: str | None = None
+    """Peer id of the holder of the next block; none for the last block."""
+    draw: Draw | None = None
+    """For the last block: answer drawn bytes instead of log-probabilities."""
+
+    _BODY = Body(
+        sweep=_nested(SweepRequest),
+        token=octets(TOKEN_BYTES),
+        next=Optional(peer_id()),
+        draw=Optional(_nested(Draw)),
+    )
+
+    @classmethod
+    def parse(cls, body: object) -> ChainRequest:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        return cls(**cls._BODY.read(body))
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        body: dict[str, Any] = {"sweep": self.sweep.to_body(), "token": self.token}
+        if self.next is not None:
+            body["next"] = self.next
+        if self.draw is not None:
+            body["draw"] = self.draw.to_body()
+        return body
+
+
+@dataclass(frozen=True)
+class ZArrives:
+    """Body of ``chain.z``."""
+
+    token: bytes
+    positions: int
+
+    _BODY = Body(token=octets(TOKEN_BYTES), positions=integer(1, MAX_POSITIONS))
+
+    @classmethod
+    def parse(cls, body: object) -> ZArrives:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        return cls(**cls._BODY.read(body))
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {"token": self.token, "positions": self.positions}

@@ -1,0 +1,194 @@
+"""z goes from holder to holder over real connections, and the last one answers who asked them all."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blockswarm.clock import SystemClock
+from blockswarm.dht.errors import RpcError
+from blockswarm.dht.host import Host
+from blockswarm.model.config import ModelConfig
+from blockswarm.model.mixing import sweep_noise
+from blockswarm.model.readout import BlockReader
+from blockswarm.model.sampling import sample_byte
+from blockswarm.peer import chain as chains
+from blockswarm.peer.chain import ChainDesk
+from blockswarm.peer.serving import ServingDesk
+from blockswarm.peer.states import State, StateStore
+from blockswarm.swarm.chain_messages import ChainRequest, Draw, ZArrives
+from blockswarm.swarm.manifest import EMBEDDING, create_manifest
+from blockswarm.swarm.messages import SweepRequest
+from tests.peer.hosts import running_hosts
+
+MANIFEST = create_manifest(
+    name="chain",
+    now=0.0,
+    size=ModelConfig(dim=16, blocks=3, layers=1, heads=2, context=32),
+    round_seconds=20.0,
+)
+DIM = MANIFEST.model.dim
+TEXT = b"the brown fox"
+
+
+@pytest.fixture
+def desks() -> list[ChainDesk]:
+    """Those of the holders, by block."""
+    return []
+
+
+@pytest.fixture
+async def hosts(desks: list[ChainDesk]) -> AsyncIterator[list[Host]]:
+    """Holders of blocks 0, 1 and 2, and somebody who asks."""
+    async with running_hosts(4, MANIFEST.digest) as running:
+        for block, host in enumerate(running[:3]):
+            store = StateStore(SystemClock())
+            for subject in (block, EMBEDDING):
+                store.commit(State.genesis(MANIFEST, subject))
+            serving = ServingDesk(MANIFEST, store, asyncio.to_thread, SystemClock(), block=block)
+            desks.append(ChainDesk(MANIFEST, serving, host))
+            desks[-1].register(host)
+        yield running
+
+
+def requests(hosts: list[Host], *, draw: Draw | None = None, seed: int = 3) -> list[ChainRequest]:
+    """What a client asks each of the holders."""
+    token = secrets.token_bytes(16)
+    made = []
+    for block in range(3):
+        digests = MANIFEST.genesis_digest(block), MANIFEST.genesis_digest(EMBEDDING)
+        step = SweepRequest(block, *digests, (TEXT, TEXT[:5]), (40, 7), (2, 0), seed)
+        last = block == 2
+        made.append(ChainRequest(step, token, None if last else hosts[block + 1].peer_id, draw if last else None))
+    return made
+
+
+async def ask(hosts: list[Host], wanted: ChainRequest) -> Any:
+    block = wanted.sweep.block
+    return await hosts[3].call(hosts[block].peer_id, "chain", wanted.to_body(), max_blob=1 << 20, timeout=20.0)
+
+
+async def has_arrived(desk: ChainDesk) -> None:
+    """Until a call waits at a holder."""
+    for _ in range(1000):
+        if desk.waiting:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nothing came")
+
+
+def expected(seed: int = 3) -> list[np.ndarray]:
+    """The same sweep in one place."""
+    table = MANIFEST.verify_genesis(EMBEDDING)
+    found = []
+    for window, start, take in ((TEXT, 40, 2), (TEXT[:5], 7, 0)):
+        z = sweep_noise(seed, start, len(window), DIM)[None]
+        for block in range(3):
+            reader = BlockReader(MANIFEST.model, MANIFEST.recipe, block, MANIFEST.verify_genesis(block), table)
+            rows, z = reader.sweep_step(np.frombuffer(window, np.uint8)[None], z)
+        found.append(rows[0, take:])
+    return found
+
+
+async def test_the_last_holder_answers_what_a_sweep_in_one_place_gives(hosts: list[Host]) -> None:
+    replies = await asyncio.gather(*(ask(hosts, wanted) for wanted in requests(hosts)))
+    assert [reply.body for reply in replies] == [{"last": False}, {"last": False}, {"last": True}]
+    rows = np.frombuffer(bytes(replies[2].blob), "<f4").reshape(-1, 256)
+    np.testing.assert_allclose(rows, np.concatenate(expected()), atol=1e-5)
+
+
+async def test_bytes_are_drawn_with_the_noise_of_their_places(hosts: list[Host]) -> None:
+    draw = Draw(temperature=1.0, top_k=20)
+    replies = await asyncio.gather(*(ask(hosts, wanted) for wanted in requests(hosts, draw=draw)))
+    due = [
+        sample_byte(row, temperature=1.0, top_k=20, seed=3, position=first + number)
+        for first, rows in zip((43, 8), expected(), strict=True)
+        for number, row in enumerate(rows)
+    ]
+    assert bytes(replies[2].blob) == bytes(due)
+
+
+async def test_the_calls_may_come_in_any_order(hosts: list[Host]) -> None:
+    for _ in range(2 * chains.MAX_EARLY):  # a z that was fetched is not counted against who sent it
+        first, middle, last = requests(hosts)
+        waiting = asyncio.create_task(ask(hosts, last))
+        await ask(hosts, first)  # its z lies at the second holder before anybody asked for it there
+        await ask(hosts, middle)
+        assert (await waiting).body == {"last": True}
+
+
+async def test_a_holder_that_nothing_comes_to_says_so_and_forgets(
+    hosts: list[Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "WAIT_SECONDS", 0.05)
+    _, middle, _ = requests(hosts)
+    for _ in range(2):  # the second time its place is free again
+        with pytest.raises(RpcError) as caught:
+            await ask(hosts, middle)
+        assert caught.value.code == "late"
+
+
+async def test_who_cannot_hand_z_on_says_that_the_next_one_failed(hosts: list[Host]) -> None:
+    first, _, _ = requests(hosts)
+    lost = ChainRequest(first.sweep, first.token, hosts[3].peer_id)  # the client itself takes no z
+    with pytest.raises(RpcError) as caught:
+        await ask(hosts, lost)
+    assert caught.value.code == "next-failed" and "unknown-method" in caught.value.text
+
+
+async def test_calls_that_do_not_fit_the_chain_are_refused(hosts: list[Host]) -> None:
+    first, middle, last = requests(hosts)
+    wrong = [
+        (hosts[0], ChainRequest(first.sweep, first.token), "next: missing"),
+        (hosts[2], ChainRequest(last.sweep, last.token, hosts[0].peer_id), "next: comes from the last block only"),
+    ]
+    for host, request, why in wrong:
+        with pytest.raises(RpcError) as caught:
+            await hosts[3].call(host.peer_id, "chain", request.to_body(), timeout=10.0)
+        assert caught.value.code == "bad-request" and why in caught.value.text
+    with pytest.raises(RpcError) as caught:
+        await hosts[3].call(hosts[0].peer_id, "chain", middle.to_body(), timeout=10.0)
+    assert caught.value.code == "not-serving"
+
+
+async def test_a_stranger_s_z_is_bounded_and_can_be_no_other_size_than_is_due(
+    hosts: list[Host], desks: list[ChainDesk]
+) -> None:
+    to = hosts[1].peer_id
+
+    async def send(positions: int, token: bytes, blob: bytes) -> str:
+        body = ZArrives(token, positions).to_body()
+        try:
+            await hosts[3].call(to, "chain.z", body, blob=blob, timeout=10.0)
+        except RpcError as error:
+            return error.code
+        return "taken"
+
+    _, middle, _ = requests(hosts)
+    waiting = asyncio.create_task(ask(hosts, middle))
+    await has_arrived(desks[1])
+    assert await send(1, middle.token, bytes(4 * DIM)) == "bad-request"  # 18 positions are due
+    nan = np.full(18 * DIM, np.nan, np.float32).tobytes()
+    assert await send(18, middle.token, nan) == "taken"
+    with pytest.raises(RpcError, match="not all values are finite"):
+        await waiting
+
+    assert await send(2, bytes(16), bytes(4 * 3 * DIM)) == "too-large"
+    kept = [await send(1, bytes([number]) * 16, bytes(4 * DIM)) for number in range(1, chains.MAX_EARLY + 2)]
+    assert kept == ["taken"] * chains.MAX_EARLY + ["busy"]
+
+
+async def test_an_early_z_that_nobody_asks_for_is_forgotten(
+    hosts: list[Host], desks: list[ChainDesk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "EARLY_SECONDS", 0.05)
+    for number in range(2 * chains.MAX_EARLY):
+        body = ZArrives(bytes([number]) * 16, 1).to_body()
+        await hosts[3].call(hosts[1].peer_id, "chain.z", body, blob=bytes(4 * DIM), timeout=10.0)
+        await asyncio.sleep(0.1)
+    assert desks[1].waiting == 0
