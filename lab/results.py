@@ -194,8 +194,9 @@ def table(figures: Figures) -> str:
         "| | nats/byte | bits/byte | to end-to-end | 95 % over text | tokens | train s |",
         "|---|---|---|---|---|---|---|",
     ]
+    groups = list(dict.fromkeys(first[label].group for label in summary))
     group = None
-    for label, found in summary.items():
+    for label, found in sorted(summary.items(), key=lambda item: groups.index(first[item[0]].group)):
         row = first[label]
         if row.group != group:
             group = row.group

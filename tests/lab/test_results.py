@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,12 @@ def test_seeds_that_are_none_are_told_before_anything_is_trained(tmp_path: Path,
 def test_the_table_has_a_line_for_each_row_and_says_the_gap() -> None:
     lines = table(FIGURES).splitlines()
     assert "| parallel | 1.4500 ± 0.0707 | 2.0919 | -0.1500 ± 0.0707 |" in lines[-1]
+
+
+def test_rows_of_one_group_stand_together_under_its_name() -> None:
+    rows = [row("a", 0, 1.0, group="x"), row("b", 0, 1.0, group="y"), row("c", 0, 1.0, group="x")]
+    lines = table(replace(FIGURES, rows=rows)).splitlines()[2:]
+    assert [line.split("|")[1].strip() for line in lines] == ["**x**", "a", "c", "**y**", "b"]
 
 
 @pytest.mark.parametrize(
