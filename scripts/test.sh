@@ -25,7 +25,7 @@ stage() {
     fi
 }
 
-types() { bash scripts/links.sh && MYPYPATH=.dev mypy -p blockswarm -p benchmarks.hosts; }
+types() { bash scripts/links.sh && MYPYPATH=.dev mypy -p blockswarm -p benchmarks.hosts -p benchmarks.serving; }
 
 stage lint ruff check .
 stage format ruff format --check .
