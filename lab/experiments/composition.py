@@ -10,6 +10,7 @@ from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, con
 from blockswarm.lab.measuring import parse, subsets
 from blockswarm.lab.plan import Plan, blocks_plan, plain_plan
 from blockswarm.lab.results import Figures, summed
+from blockswarm.model.layout import block_layout, embedding_layout
 
 ADAMW_RATES = (5e-3, 2e-2)
 """Rates of AdamW: the best one for layers, and the best one for n-gram tables."""
@@ -116,9 +117,35 @@ def relay(setting: Setting, seed: int) -> list[Entry]:
     names = [f"alone:{b}" for b in range(setting.model.blocks)]
     rows = [Entry(label=f"relay, after block {n.split(':')[1]}", plans=plans, readout=n, group="relay") for n in names]
     rows.append(Entry(label="relay, average of the blocks", plans=plans, readout="parallel", group="relay"))
-    plain = (blocks_plan(setting.model, setting.recipe, setting.steps, seed),)
-    rows.append(Entry(label="parallel (no relay)", plans=plain, readout="parallel", group="default recipe"))
+    model, steps, depth = setting.model, setting.steps, setting.model.blocks * setting.model.layers
+    adamw = replace(setting.recipe, optimizer="adamw")  # what a relay is trained with
+    fair: dict[str, tuple[Plan, str]] = {
+        "parallel (no relay), AdamW": (blocks_plan(model, adamw, steps, seed), "AdamW"),
+        "end-to-end of full depth, AdamW": (plain_plan(model, depth, deep(adamw), steps, seed), "AdamW"),
+        "parallel (no relay)": (blocks_plan(model, setting.recipe, steps, seed), "default recipe"),
+    }
+    rows += [
+        Entry(label=label, plans=(plan,), readout="parallel", group=group) for label, (plan, group) in fair.items()
+    ]
     return [*rows, *baselines(setting, seed)]
+
+
+def relay_price(setting: Setting) -> list[dict[str, Any]]:
+    """What a worker and a request of each block take in a relay; arithmetic from the shapes, nothing is measured."""
+    model, batch = setting.model, setting.recipe.batch
+    block = block_layout(model).size + embedding_layout(model).size
+    own = block + model.dim**2
+    hidden = 4 * batch * model.context * model.dim
+    return [
+        {
+            "block": str(number),
+            "own values, gradients and moments, MB": 16 * own / 1e6,
+            "blocks before, forward only, MB": 4 * number * own / 1e6,
+            "or hidden states fetched, MB a step": (hidden if number else 0) / 1e6,
+            "hops to read it": str(number + 1),
+        }
+        for number in range(model.blocks)
+    ]
 
 
 EXPERIMENTS = (
@@ -141,5 +168,6 @@ EXPERIMENTS = (
         title="Relay",
         question="What does a block gain from the last hidden state of the block before, and at which price?",
         entries=relay,
+        also=relay_price,
     ),
 )
