@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, without_tables
+from blockswarm.lab.experiment import Entry, Experiment, Setting, baselines, deep, without_tables
 from blockswarm.lab.plan import Plan, blocks_plan, plain_plan
 from blockswarm.model.config import ModelConfig, Recipe
 
@@ -81,6 +81,22 @@ def levers(setting: Setting, seed: int) -> list[Entry]:
     rows += [
         Entry(label=f"end-to-end, {name}", plans=(plan,), readout="parallel", group="end-to-end of full depth")
         for name, plan in fair.items()
+    ]
+    # B blocks have B sets of tables. Would a deep model with as many values in its own be as good?
+    own, deeper = setting.model, deep(setting.recipe)
+    tabled: dict[str, ModelConfig] = {
+        "as one block has": own,
+        "rows × B": replace(own, ngram_rows=own.blocks * own.ngram_rows),
+        "width × B": replace(own, ngram_width=own.blocks * own.ngram_width),
+    }
+    rows += [
+        Entry(
+            label=f"end-to-end, default recipe, n-gram tables: {name}",
+            plans=(plain_plan(shape, full, deeper, steps, seed),),
+            readout="parallel",
+            group="end-to-end with more tables",
+        )
+        for name, shape in tabled.items()
     ]
     return [*rows, *baselines(setting, seed)]
 
