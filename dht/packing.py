@@ -19,7 +19,7 @@ MAX_ELEMENTS = 50_000
 """Values and keys in one message: walking over them takes about 10 ms, so a stranger cannot hold the event loop."""
 
 # What the first byte of a value says: how many bytes follow it, or how wide the length is that follows.
-_FOLLOW = {first: 0 for first in (*range(0x80), 0xC0, 0xC2, 0xC3, *range(0xE0, 0x100))}
+_FOLLOW = dict.fromkeys((*range(128), 192, 194, 195, *range(224, 256)), 0)
 _FOLLOW |= {0xA0 + size: size for size in range(0x20)}  # short text
 _FOLLOW |= {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}  # numbers
 _LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bytes and text

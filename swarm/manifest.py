@@ -16,11 +16,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from blockswarm.dht.packing import PackingError, unpack
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
 from blockswarm.model.layout import EMBEDDING, layout_of, state_digest
 from blockswarm.naming import option
@@ -41,6 +41,7 @@ from blockswarm.swarm.manifest_fields import (
     check_sizes,
     describe,
     read_dataclass,
+    show,
 )
 from blockswarm.swarm.manifest_toml import emit
 from blockswarm.swarm.policy.phases import default_phases
@@ -116,8 +117,8 @@ class Manifest:
         if len(data) > MAX_MANIFEST_BYTES:
             raise ManifestError(f"{source}: {len(data)} bytes, more than the {MAX_MANIFEST_BYTES} a manifest may have")
         try:
-            raw = msgpack.unpackb(data, raw=False, strict_map_key=True)
-        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+            raw = unpack(data, max_bytes=MAX_MANIFEST_BYTES)
+        except PackingError as error:
             raise ManifestError(f"{source}: not the bytes of a manifest; fetch it again from another peer") from error
         manifest = cls.from_mapping(raw, source=source)
         if manifest.canonical() != data:
@@ -388,7 +389,9 @@ def _pick(choice: Any, known: Mapping[str, Any], what: str) -> Any:
 def _check_protocol(version: object, source: str) -> None:
     if isinstance(version, int) and not isinstance(version, bool) and version != PROTOCOL_VERSION:
         who = "upgrade blockswarm here" if version > PROTOCOL_VERSION else "its volunteers must upgrade blockswarm"
-        raise ManifestError(f"{source}: the swarm speaks protocol {version} and this program {PROTOCOL_VERSION}: {who}")
+        raise ManifestError(
+            f"{source}: the swarm speaks protocol {show(version)} and this program {PROTOCOL_VERSION}: {who}"
+        )
 
 
 def _genesis(model: ModelConfig, seed: int, subject: int, momentum: bool) -> tuple[NDArray[np.float32], bytes]:
