@@ -51,6 +51,9 @@ __all__ = ["DEFAULT_BANDWIDTH", "EMBEDDING", "PROTOCOL_VERSION", "Manifest", "cr
 DEFAULT_BANDWIDTH = 20e6 / 8
 """What a volunteer is assumed to send when phases are laid out, bytes/s (20 Mbit/s, a common home uplink)."""
 
+MOST_DOTS = 2000
+"""In the text of a manifest. The parser keeps every beginning of a dotted key: 64 KiB of one would take 4 GB."""
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -105,6 +108,8 @@ class Manifest:
     @classmethod
     def from_toml(cls, text: str, *, source: str = "manifest") -> Manifest:
         """Read a manifest from TOML ``text``; ``source`` names it in errors."""
+        if len(text) > MAX_MANIFEST_BYTES or text.count(".") > MOST_DOTS:
+            raise ManifestError(f"{source}: larger than {MAX_MANIFEST_BYTES} bytes or full of dots, as no manifest is")
         try:
             raw = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # beside syntax: numbers of thousands of digits, deep nesting

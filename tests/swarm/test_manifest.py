@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,19 @@ def with_raw(key: str, value: bytes) -> bytes:
 def test_lists_in_lists_are_refused_however_deep(key: str, depth: int) -> None:
     with pytest.raises(ManifestError, match="not the bytes of a manifest"):
         Manifest.from_canonical(with_raw(key, b"\x91" * depth + b"\xc0"))
+
+
+@pytest.mark.parametrize(
+    "line", ["a" + ".a" * 30_000 + " = 1", "[a" + ".a" * 30_000 + "]", "a = {b" + ".b" * 30_000 + " = 1}"]
+)
+def test_a_key_of_thousands_of_parts_is_refused_before_it_is_read(line: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ManifestError, match="full of dots"):
+            Manifest.from_toml(MANIFEST.to_toml() + line)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("value", ["0x" + "f" * 5000, "9" * 4000, "9" * 5000, "-0x0" + "1" * 9000])
