@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from tests.fuzz import guided
@@ -20,26 +22,31 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="of the mutations (default: another one every time)")
     parser.add_argument("--folder", type=Path, default=Path(".fuzz"), help="corpus, findings, logs (default: .fuzz)")
     parser.add_argument("--list", action="store_true", help="name the targets and end")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     chosen = parser.parse_args(words)
     if reason := guided.why_not():
         print(reason, file=sys.stderr)
         return 2
     logging.disable(logging.CRITICAL)  # decoders may log what they refuse
-    targets = guided.load()
+    targets, broken = guided.load()
     if chosen.list:
         print("\n".join(targets))
         return 0
-    if unknown := set(chosen.target or ()) - targets.keys():
+    known = {**targets, broken.name: broken}
+    if unknown := set(chosen.target or ()) - known.keys():
         parser.error(f"no target named {', '.join(sorted(unknown))}; see --list")
     seed = int.from_bytes(os.urandom(3), "big") + 1 if chosen.seed is None else chosen.seed
     chosen.folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {seed}, inputs and findings in {chosen.folder}", flush=True)
-    found = 0
+    outcomes = []
     for name in chosen.target or targets:
         seconds = None if chosen.runs else chosen.seconds
-        outcome = guided.fuzz(targets[name], chosen.folder.resolve(), seed=seed, runs=chosen.runs, seconds=seconds)
+        outcome = guided.fuzz(known[name], chosen.folder.resolve(), seed=seed, runs=chosen.runs, seconds=seconds)
         print(outcome, flush=True)
-        found += len(outcome.findings)
+        outcomes.append(outcome)
+    if chosen.json:
+        chosen.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], default=str, indent=1) + "\n")
+    found = sum(len(outcome.findings) for outcome in outcomes)
     if found:
         print(f"{found} found. What broke stands at the end of its log; docs/testing.md says what to do.")
     return 1 if found else 0

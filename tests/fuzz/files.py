@@ -306,7 +306,7 @@ TARGETS = [
         longest=64 << 10,
     ),
     Target("identity-file", identity_file, lambda: [IDENTITIES[0].to_bytes()]),
-    Target("peers-file", peers_file, lambda: ["\n".join(["# here", "", *_ADDRESSES[1:]]).encode()], memory=64 * MIB),
+    Target("peers-file", peers_file, lambda: ["\n".join(["# here", "", *_ADDRESSES[1:]]).encode()], memory=32 * MIB),
     Target("known-peers", known_peers, lambda: [json.dumps({"peers": [_ADDRESSES[1:4]]}).encode()], memory=32 * MIB),
-    Target("address", address, lambda: [text.encode() for text in _ADDRESSES]),
+    Target("address", address, lambda: [text.encode() for text in _ADDRESSES], memory=8 * MIB),
 ]

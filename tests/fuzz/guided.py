@@ -6,6 +6,8 @@ process. With the same seed and number of runs the inputs are the same.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import signal
@@ -30,7 +32,7 @@ MOST_MEMORY_MB = 1500
 LONGEST = 128 << 10
 """Bytes of an input at most. Longer ones are slow to change; ``test_decoders`` tries those."""
 
-_FOUND = re.compile(r"(crash|timeout|oom|leak)-[0-9a-f]{40}")
+_INSTRUMENTED = ["blockswarm", "tomllib", "tests.fuzz.every"]
 _PROGRESS = re.compile(r"#(\d+)\s.*cov: (\d+) ft: (\d+) corp: (\d+)/")
 
 
@@ -69,15 +71,16 @@ def why_not() -> str | None:
     return None
 
 
-def load() -> Mapping[str, Target]:
-    """All targets, the code under them instrumented. Must come before anything else imports that code."""
+def load() -> tuple[Mapping[str, Target], Target]:
+    """All targets, the code under them instrumented, and one that breaks. To be called before that code is imported."""
     import atheris
 
     if early := sorted(name for name in sys.modules if name.startswith("blockswarm.")):
         raise RuntimeError(f"{early[0]} was imported before it could be instrumented")
-    with atheris.instrument_imports(include=["blockswarm", "tomllib"]):
-        from tests.fuzz.every import TARGETS
-    return TARGETS
+    # It tells every module that it instruments.
+    with contextlib.redirect_stderr(io.StringIO()), atheris.instrument_imports(include=_INSTRUMENTED):
+        from tests.fuzz.every import BROKEN, TARGETS
+    return TARGETS, BROKEN
 
 
 def fuzz(target: Target, folder: Path, *, seed: int, runs: int | None = None, seconds: int | None = None) -> Outcome:

@@ -213,7 +213,7 @@ logging.getLogger("blockswarm.dht.rpc").setLevel(logging.CRITICAL)
 logging.getLogger("blockswarm.peer.transfer").setLevel(logging.CRITICAL)
 
 TARGETS = [
-    Target("served-stream", served_stream, _requests, memory=8 * MIB),
+    Target("served-stream", served_stream, _requests, memory=8 * MIB, longest=64 << 10),
     Target("answering-stream", answering_stream, _answers, memory=8 * MIB),
     Target("rows", rows, _row_seeds, memory=8 * MIB),
     Target("hidden", hidden, lambda: [np.ones((3, 8), "<f4").tobytes()]),
