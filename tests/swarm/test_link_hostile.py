@@ -23,7 +23,9 @@ def met(how: str) -> dict[str, Any]:
 
 def test_bytes_that_nobody_reads_end_the_connection_not_the_memory() -> None:
     found = met("flood_after_the_answer")
-    assert found["said"] == [{"fine": True}, {"fine": True}], "the second call dials again"
+    assert found["said"][0] == {"fine": True}
+    # The next call dials again; or, if the flood has not all come yet, it meets it where its answer should be.
+    assert found["said"][1] == {"fine": True} or found["said"][1][0] in ("protocol", "unreachable")
     assert found["kilobytes"] < 120_000, "400 MB were sent on a stream that had been answered"
 
 
