@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 from blockswarm.clock import ManualClock
-from blockswarm.dht.errors import RpcRefused
+from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.packing import PackingError, pack, unpack
-from blockswarm.dht.rpc import Request
+from blockswarm.dht.rpc import Reply, Request
 from blockswarm.errors import BlockswarmError
+from blockswarm.peer import chain
 from blockswarm.peer.book import Presence
 from blockswarm.peer.desk import Desk
+from blockswarm.peer.forwarding import serve_forwarding
 from blockswarm.peer.serving import ServingDesk, serve_manifest, serve_states
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.manifest import EMBEDDING
@@ -25,6 +29,9 @@ from tests.fuzz.target import IDENTITIES, MIB, NOW, Target, manifest
 OWN, LEADER, THIRD, STRANGER = IDENTITIES
 ROUND, BLOCK = 3, 1
 MOST_MESSAGES = 24
+
+PATIENCE = 0.01
+"""Seconds for one message. Those that wait for others are given up on, as callers do."""
 
 
 class Methods:
@@ -39,14 +46,25 @@ class Methods:
         """See `blockswarm.dht.host.Host.register`."""
         self.handlers[method] = handler, max_blob
 
-    async def call(self, peer_id: str, method: str, body: dict[str, Any], blob: bytes) -> bool:
+    def connected_peers(self) -> list[str]:
+        """See `blockswarm.dht.host.Host.connected_peers`."""
+        return [STRANGER.peer_id]
+
+    async def call(self, peer_id: str, method: str, body: Any, **about: Any) -> Reply:
+        """See `blockswarm.dht.host.Host.call`: the next peer is gone."""
+        raise RpcError("unreachable", "gone")
+
+    async def ask(self, peer_id: str, method: str, body: dict[str, Any], blob: bytes) -> bool:
         """Whether a message was taken; any other failure than a refusal is raised."""
         handler, limit = self.handlers[method]
         try:
             most = limit(peer_id, body, len(blob)) if callable(limit) else limit
             if len(blob) > most:
                 return False
-            reply = await handler(Request(peer_id, method, body, bytearray(blob)))
+            async with asyncio.timeout(PATIENCE):
+                reply = await handler(Request(peer_id, method, body, bytearray(blob)))
+        except TimeoutError:
+            return False
         except RpcRefused as refusal:
             assert refusal.code and len(refusal.text) < 2000
             pack(refusal.detail)
@@ -70,7 +88,7 @@ def _talk(make: Callable[[], Methods], data: bytes) -> bool:
             case [int(who), str(method), dict(body), bytes(blob)]:
                 name = method if method in methods.handlers else names[len(method) % len(names)]
                 peer = IDENTITIES[1 + who % 3].peer_id
-                taken += loop().run_until_complete(methods.call(peer, name, body, blob))
+                taken += loop().run_until_complete(methods.ask(peer, name, body, blob))
     return taken > 0
 
 
@@ -145,13 +163,17 @@ def _holder() -> Methods:
     methods = Methods()
     serve_manifest(methods, manifest())
     serve_states(methods, store)
-    ServingDesk(manifest(), store, _idle, ManualClock(NOW), block=BLOCK).register(methods)
+    serving = ServingDesk(manifest(), store, _idle, ManualClock(NOW), block=BLOCK)
+    serving.register(methods)
+    chain.ChainDesk(manifest(), serving, methods).register(methods)
+    serve_forwarding(methods)
     return methods
 
 
 def serving_requests(data: bytes) -> bool:
     """Requests for predictions and states: refused before anything is computed, or given to the worker."""
-    return _talk(_holder, data)
+    with patch.object(chain, "EARLY_SECONDS", PATIENCE):  # what is kept for a while must not pile up over many runs
+        return _talk(_holder, data)
 
 
 def _serving_seeds() -> list[bytes]:
@@ -165,7 +187,15 @@ def _serving_seeds() -> list[bytes]:
         ("logprobs", LogprobsRequest(BLOCK, *states, (b"abc", b"de"), (1, 0)).to_body(), b""),
         ("sweep", sweep, bytes(4 * 5 * manifest().model.dim)),
     ]
-    return [pack([[0, *call] for call in calls])]
+    token, z = b"t" * 16, bytes(4 * 5 * manifest().model.dim)
+    waiting = {"sweep": sweep, "token": token, "draw": {"temperature": 0.7, "top_k": 3}}
+    chained = [
+        ("chain.z", {"token": token, "positions": 5}, z),
+        ("chain", waiting, b""),
+        ("chain.z", {"token": token, "positions": 4}, z),
+    ]
+    forwarded = {"to": STRANGER.peer_id, "method": "states", "body": {}, "max_blob": 0}
+    return [pack([[0, *call] for call in talk]) for talk in (calls, chained, [calls[0], ("forward", forwarded, b"")])]
 
 
 logging.getLogger("blockswarm.peer").setLevel(logging.CRITICAL)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
+from blockswarm import swarm
 from blockswarm.dht import frames, records
 from blockswarm.dht.errors import FrameError, RecordError
 from blockswarm.dht.packing import PackingError, pack, unpack, unpack_map
 from blockswarm.dht.records import BlockRecord, ProgressRecord, Record, RunRecord, open_sealed, seal
 from blockswarm.model.layout import digest_of_chunks
-from blockswarm.peer import desk, heads
-from blockswarm.swarm import messages, statements
+from blockswarm.peer import desk, forwarding, heads
+from blockswarm.swarm import chain_messages, messages, statements
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body
 from blockswarm.swarm.statements import (
@@ -101,13 +104,20 @@ def reply_seeds() -> list[bytes]:
 
 # -- bodies ------------------------------------------------------------------------------------------------------------
 
+_MESSAGES = [
+    importlib.import_module(f"blockswarm.swarm.{module.name}")
+    for module in pkgutil.iter_modules(swarm.__path__)
+    if module.name.endswith("messages")
+]
+
 _PARSERS: list[Callable[[Any], Any]] = [
     *(
         kind.parse
-        for _, kind in sorted(inspect.getmembers(messages, inspect.isclass))
-        if kind.__module__ == messages.__name__ and hasattr(kind, "parse")
+        for module in _MESSAGES
+        for _, kind in sorted(inspect.getmembers(module, inspect.isclass))
+        if kind.__module__ == module.__name__ and hasattr(kind, "parse")
     ),
-    *(form.read for module in (desk, heads) for form in vars(module).values() if isinstance(form, Body)),
+    *(form.read for module in (desk, heads, forwarding) for form in vars(module).values() if isinstance(form, Body)),
 ]
 """Every typed body there is, those of serving, of states and of rounds; the first byte of an input chooses one."""
 
@@ -145,6 +155,13 @@ def body_seeds() -> list[bytes]:
         messages.HeadRequest(0, D1),
         messages.StateHead(3, digest_of_chunks(chunks), 64, 300_000, chunks, b"signed"),
         messages.ChunkRequest(-1, D1, 1),
+        chain_messages.ChainRequest(
+            messages.SweepRequest(**windows, starts=(0, 70), seed=5),
+            b"t" * 16,
+            SECOND.peer_id,
+            chain_messages.Draw(0.7, 5, 0.9),
+        ),
+        chain_messages.ZArrives(b"t" * 16, 4),
     ]
     places = {
         parse.__self__: index
@@ -153,14 +170,15 @@ def body_seeds() -> list[bytes]:
     }
     typed = [bytes([places[type(one)]]) + pack(one.to_body()) for one in made]
     where = {"subject": 0, "round": 3}
-    rounds: list[dict[str, Any]] = [
+    bodies: list[dict[str, Any]] = [
         where | {"parent": D1, "samples": 16, "reachable": True},
         where | {"group": D1, "senders": [{"peer": OWNER.peer_id, "norm2": 1.5, "problem": "late"}]},
         where | {"part": 0, "hash": D1},
         {"head": D1, "head_round": 2, "head_samples": 64, "certificate": b"signed"},
+        {"to": SECOND.peer_id, "method": "states", "body": {"use": [D1]}, "max_blob": 7},
     ]
     first = len(places)
-    others = (bytes([first + at]) + pack(one) for one in rounds for at in range(len(_PARSERS) - first))
+    others = (bytes([first + at]) + pack(one) for one in bodies for at in range(len(_PARSERS) - first))
     return [*typed, *(one for one in others if body(one))]
 
 
