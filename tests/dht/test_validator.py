@@ -1,4 +1,4 @@
-"""The gatekeeper of the DHT: whatever is sent to be stored, it is kept or refused, and nothing is raised in hivemind."""
+"""The gatekeeper of the DHT: whatever is sent to be stored is kept or refused, and nothing is raised in hivemind."""
 
 from __future__ import annotations
 

@@ -229,7 +229,8 @@ def checkpoint_notes(data: bytes) -> bool:
 def _note_seeds(good: bytes, prefix: str = "") -> list[bytes]:
     (name, (_, shape, values)), *_ = taken_apart(good)[0].items()
     kinds = ("F32", "F16", "BF16", "F64", "F8_E4M3", "BOOL", "I64", "U8", "C64")
-    notes = [{prefix + "round": "1", prefix + "samples": "64"}, {prefix + "certificate": "c2lnbmVk"}, {}]
+    notes = [{prefix + "certificate": "c2lnbmVk"}, {}]
+    notes += [{prefix + name: value} for name in ("round", "samples", "pending") for value in ("1", "20")]
     return [pack({"notes": one, "tensors": {}}) for one in notes] + [
         pack({"notes": {}, "tensors": {name: [kind, shape, values]}}) for kind in kinds
     ]

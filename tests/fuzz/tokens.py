@@ -44,6 +44,11 @@ TOKENS: tuple[bytes, ...] = (
     b"\xff\xff\xff\xff",
     b"\x00\x00\x00\x00",
     b"\x80\x7f",
+    # text that is read as a number
+    b"\xa2-1",
+    b"\xa3inf",
+    b"\xa3nan",
+    b"\xbe" + b"9" * 30,
     # text
     b"\x00",
     b"\n",
