@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as encode_safetensors
 
+from blockswarm.dht.frames import one_line
 from blockswarm.errors import BlockswarmError
 from blockswarm.files import write_atomically
 from blockswarm.naming import option
@@ -139,7 +140,7 @@ class CheckpointFolder:
             try:
                 return Resumed(_decode(path, manifest), tuple(skipped))
             except _UnusableError as reason:
-                skipped.append(f"{path.name}: {reason}")
+                skipped.append(f"{path.name}: {one_line(str(reason))}")
             except OSError as error:
                 skipped.append(f"{path.name}: cannot be read: {error.strerror or error}")
         return Resumed(None, tuple(skipped))
