@@ -37,8 +37,8 @@ test: install ## lint, types and all tests: unit first, then integration with re
 soak: install ## hundreds of rounds of a real swarm under faults; ARGS="--rounds 60 --report FILE" (1000 rounds: 1.5 hours)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONPATH=.dev:. $(BIN)/python -m tests.soak $(ARGS)
 
-fuzz: install ## fuzz everything that reads strangers' bytes, led by coverage; ARGS="--seconds 300 --target ngram-file" (28 targets, a minute each)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONPATH=.dev:. OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(ARGS)
+fuzz: install ## fuzz everything that reads strangers' bytes; ARGS="--seconds 300 --target ngram-file" (28 targets, a minute each)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONSAFEPATH=1 PYTHONPATH=.dev:. OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(ARGS)
 
 lint: install ## ruff check, ruff format --check, mypy
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/test.sh lint
