@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo results test soak lint format clean
+.PHONY: help install demo results test soak fuzz lint format clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -36,6 +36,9 @@ test: install ## lint, types and all tests: unit first, then integration with re
 
 soak: install ## hundreds of rounds of a real swarm under faults; ARGS="--rounds 60 --report FILE" (1000 rounds: 1.5 hours)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONPATH=.dev:. $(BIN)/python -m tests.soak $(ARGS)
+
+fuzz: install ## fuzz everything that reads strangers' bytes; ARGS="--seconds 300 --target ngram-file" (28 targets, a minute each)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONSAFEPATH=1 PYTHONPATH=.dev:. OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(ARGS)
 
 lint: install ## ruff check, ruff format --check, mypy
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/test.sh lint

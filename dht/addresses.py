@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from blockswarm.dht.errors import AddressError, PortError
+from blockswarm.dht.frames import one_line
 from blockswarm.dht.peer_id import is_peer_id
 from blockswarm.naming import option
 
@@ -257,7 +258,7 @@ def _not_bound(address: Address, error: OSError) -> AddressError | PortError:
 
 
 def _bad(text: str, why: str) -> AddressError:
-    return AddressError(f"bad multiaddr {text!r}: {why}")
+    return AddressError(f"bad multiaddr {text!r}: {one_line(why)}")
 
 
 def _check_host(text: str, kind: str, host: str) -> None:

@@ -30,7 +30,7 @@ class PeersFileError(DhtError, UsageError):
     Attributes
     ----------
     problems : list of str
-        One ``file:line: reason`` for every bad line, in file order.
+        One ``file:line: reason`` for each of the first hundred bad lines, in file order.
     """
 
     def __init__(self, text: str, problems: Sequence[str] = ()) -> None:

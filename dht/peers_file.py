@@ -12,7 +12,8 @@ from blockswarm.naming import option
 
 _MAX_BYTES = 1 << 20
 _SHOWN_LINES = 20
-"""A file that is no peers file at all has a bad line for each of its lines."""
+_MOST_BAD_LINES = 100
+"""A file that is no peers file at all has a bad line for each of its lines: after so many it is not read on."""
 
 _HEADER = "# Peers to join the swarm through, one multiaddr a line. Any peer that is running will do.\n"
 
@@ -23,7 +24,7 @@ def read_peers_file(path: str | Path) -> list[str]:
     Raises
     ------
     PeersFileError
-        If the file cannot be read, or lines are bad: all of them are named (``file:line: reason``).
+        If the file cannot be read, or lines are bad: they are named (``file:line: reason``), the first hundred of them.
     """
     path = Path(path)
     addrs: dict[str, None] = {}
@@ -36,8 +37,11 @@ def read_peers_file(path: str | Path) -> list[str]:
             addrs[parse_multiaddr(text, need_peer=True)] = None
         except AddressError as error:
             problems.append(f"{path}:{number}: {error}")
+            if len(problems) == _MOST_BAD_LINES:
+                break
     if problems:
-        count = "1 bad line" if len(problems) == 1 else f"{len(problems)} bad lines"
+        many = f"{len(problems)} or more" if len(problems) == _MOST_BAD_LINES else f"{len(problems)}"
+        count = "1 bad line" if len(problems) == 1 else f"{many} bad lines"
         told = "; ".join(problems[:_SHOWN_LINES]) + ("; …" if len(problems) > _SHOWN_LINES else "")
         raise PeersFileError(f"{count} in the peers file: {told}", problems)
     return list(addrs)

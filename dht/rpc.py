@@ -31,7 +31,8 @@ MAX_STREAMS = 512
 MAX_STREAMS_PER_PEER = 64
 """Of one peer: it takes a stream a call, and nobody may keep the others out by holding all there are."""
 MAX_BLOBS_IN_FLIGHT = 512 << 20
-"""Bytes of declared request blobs at once; a single larger one is taken when nothing else is."""
+"""Bytes of blobs at once, of requests as declared and of answers on their way; a single larger one goes when nothing
+else does."""
 IDLE_SECONDS = 60.0
 """A stream without a request for so long is closed."""
 HEADER_SECONDS = 10.0
@@ -166,7 +167,8 @@ class RpcServer:
                 unread = False
                 reply = await self._handle(method, Request(peer_id, head.method, head.body, blob), reader)
                 view = memoryview(reply.blob).cast("B")
-                await self._write(writer, frames.encode_reply(reply.body, blob_length=len(view)), view)
+                with self._blob_memory(len(view)):  # callers that do not read their answers must not fill it either
+                    await self._write(writer, frames.encode_reply(reply.body, blob_length=len(view)), view)
             return True
         except RpcRefused as refusal:
             answer = _encode_refusal(refusal)
@@ -228,7 +230,7 @@ class RpcServer:
     @contextlib.contextmanager
     def _blob_memory(self, length: int) -> Iterator[None]:
         if length and self._blob_bytes and self._blob_bytes + length > MAX_BLOBS_IN_FLIGHT:
-            raise RpcRefused("busy", "this peer is receiving too much at once", {"retry_after": 1.0})
+            raise RpcRefused("busy", "this peer receives and sends too much at once", {"retry_after": 1.0})
         self._blob_bytes += length
         try:
             yield

@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as encode_safetensors
 
+from blockswarm.dht.frames import one_line
 from blockswarm.errors import BlockswarmError
 from blockswarm.files import write_atomically
 from blockswarm.naming import option
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.messages import MAX_ROUND, MAX_SAMPLES
 
 FORMAT = "blockswarm-checkpoint-1"
 KEEP = 3
@@ -138,7 +140,7 @@ class CheckpointFolder:
             try:
                 return Resumed(_decode(path, manifest), tuple(skipped))
             except _UnusableError as reason:
-                skipped.append(f"{path.name}: {reason}")
+                skipped.append(f"{path.name}: {one_line(str(reason))}")
             except OSError as error:
                 skipped.append(f"{path.name}: cannot be read: {error.strerror or error}")
         return Resumed(None, tuple(skipped))
@@ -269,12 +271,16 @@ def _rebuild(notes: Mapping[str, str], arrays: Mapping[str, NDArray[Any]], manif
         embedding=embedding,
         theta=arrays["theta"],
         live_embedding=arrays["live_embedding"],
-        pending={
-            block.subject: max(0.0, float(notes["block.pending"])),
-            EMBEDDING: max(0.0, float(notes["embedding.pending"])),
-        },
+        pending={block.subject: _pending("block", notes), EMBEDDING: _pending("embedding", notes)},
         moments={name.removeprefix("moment."): array for name, array in arrays.items() if name.startswith("moment.")},
     )
+
+
+def _pending(name: str, notes: Mapping[str, str]) -> float:
+    pending = float(notes[f"{name}.pending"])
+    if not 0 <= pending <= MAX_SAMPLES:  # false for NaN too
+        raise _UnusableError(f"damaged (the pending samples of {name} are out of range)")
+    return pending
 
 
 def _state(name: str, notes: Mapping[str, str], arrays: Mapping[str, NDArray[Any]], manifest: Manifest) -> State:
@@ -286,11 +292,14 @@ def _state(name: str, notes: Mapping[str, str], arrays: Mapping[str, NDArray[Any
         raise _UnusableError(f"damaged ({name} is not a state of this run)")
     if values.shape != (manifest.parameters(subject),):
         raise _UnusableError(f"damaged ({name} has {values.size} values instead of {manifest.parameters(subject)})")
+    number, samples = int(notes[f"{name}.round"]), int(notes[f"{name}.samples"])
+    if not (0 <= number <= MAX_ROUND and 0 <= samples <= MAX_SAMPLES):
+        raise _UnusableError(f"damaged (round or samples of {name} are out of range)")
     state = State.make(
         subject,
-        int(notes[f"{name}.round"]),
+        number,
         values,
-        samples=int(notes[f"{name}.samples"]),
+        samples=samples,
         certificate=base64.b64decode(notes[f"{name}.certificate"], validate=True),
         momentum=momentum,
     )

@@ -14,6 +14,7 @@ import psutil
 
 from blockswarm.clock import SystemClock
 from blockswarm.dht.errors import RpcError
+from blockswarm.dht.records import is_run_id
 from blockswarm.dht.rpc import Reply
 from blockswarm.errors import BlockswarmError
 from blockswarm.files import write_atomically
@@ -117,7 +118,7 @@ async def _runs_of(network: Network, peer_id: str) -> list[KnownRun]:
     return [
         KnownRun(entry["run_id"], entry["digest"], peer_id)
         for entry in (runs[:16] if isinstance(runs, list) else [])
-        if isinstance(entry, dict) and isinstance(entry.get("run_id"), str) and isinstance(entry.get("digest"), bytes)
+        if isinstance(entry, dict) and is_run_id(entry.get("run_id")) and isinstance(entry.get("digest"), bytes)
     ]
 
 

@@ -87,13 +87,14 @@ fi
 
 # Variables reach every pip command, also the ones pip starts itself to build a source package.
 export PIP_CONSTRAINT=$PWD/constraints.txt PIP_BUILD_CONSTRAINT=$PWD/constraints.txt
-export PIP_ONLY_BINARY=hivemind  # its source package would download the daemon while building
+# hivemind's source package would download the daemon while building, that of atheris needs clang
+export PIP_ONLY_BINARY=hivemind,atheris
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
 say "installing about a hundred pinned packages, torch among them, quietly (the first time this takes two to ten minutes)"
 # pip first: the venv's own may be too old to read a build constraint.
 env -u PIP_BUILD_CONSTRAINT "$venv/bin/python" -m pip install -qq pip setuptools wheel
-"$venv/bin/python" -m pip install -qq --editable '.[dev,experiments]' \
+"$venv/bin/python" -m pip install -qq --editable '.[dev,experiments,fuzz]' \
     || fail "pip could not install the packages; the lines above say why"
 version=$("$venv/bin/blockswarm" --version) || fail "the installed command does not start; the lines above say why"
 say "ready: $version in $venv"

@@ -17,6 +17,7 @@ import trio
 
 from blockswarm.dht.errors import RpcError
 from blockswarm.swarm.errors import ClientError
+from blockswarm.swarm.restraint import Buffers, Short
 
 WRITE_PATIENCE = 10.0
 """Seconds one write to the socket may take before the connection is given up."""
@@ -25,6 +26,12 @@ CLOSE_PATIENCE = 0.5
 """Seconds for a polite end (stream reset, go-away) before the socket is simply closed."""
 
 READ_SIZE = 64 * 1024
+
+GREETING_BYTES = 256 * 1024
+"""What a peer may say until the connection stands, its noise messages included."""
+
+ANSWER_BYTES = 1024
+"""What a peer may say until a stream speaks our protocol."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,8 @@ class Connection:
         """Open a stream speaking ``protocol``; the caller bounds the wait."""
         stream = await self._muxer.open_stream()
         try:
-            await self._libp2p.negotiate([protocol], self._libp2p.communicator(stream), math.inf)
+            communicator = self._libp2p.communicator(Short(stream, ANSWER_BYTES))
+            await self._libp2p.negotiate([protocol], communicator, math.inf)
         except BaseException:
             await _quietly(stream.reset)
             raise
@@ -207,10 +215,13 @@ async def dial(libp2p: Libp2p, host: str, port: int, peer_id: str, nursery: Any)
         raise RpcError("unreachable", f"{where}: {reason(error)}") from error
     try:
         peer = libp2p.peer_id.from_string(peer_id)
-        raw = libp2p.raw_connection(libp2p.tcp_stream(tcp), True)
+        wire = Short(libp2p.tcp_stream(tcp), GREETING_BYTES)
+        raw = libp2p.raw_connection(wire, True)
         secured = await libp2p.upgrader.upgrade_security(raw, True, peer)
         muxer = await libp2p.upgrader.upgrade_connection(secured, peer)
+        wire.left = math.inf
         muxer.secured_conn = _WholeWrites(secured)
+        muxer.stream_buffers = Buffers()
         nursery.start_soon(_tend, muxer)
         await muxer.event_started.wait()
     except Exception as error:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from blockswarm.dht.packing import PackingError, unpack
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
 from blockswarm.model.layout import EMBEDDING, layout_of, state_digest
 from blockswarm.naming import option
@@ -41,8 +40,9 @@ from blockswarm.swarm.manifest_fields import (
     check_sizes,
     describe,
     read_dataclass,
+    show,
 )
-from blockswarm.swarm.manifest_toml import emit
+from blockswarm.swarm.manifest_toml import emit, parse
 from blockswarm.swarm.policy.phases import default_phases
 
 __all__ = ["DEFAULT_BANDWIDTH", "EMBEDDING", "PROTOCOL_VERSION", "Manifest", "create_manifest", "subject_name"]
@@ -104,11 +104,7 @@ class Manifest:
     @classmethod
     def from_toml(cls, text: str, *, source: str = "manifest") -> Manifest:
         """Read a manifest from TOML ``text``; ``source`` names it in errors."""
-        try:
-            raw = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # beside syntax: numbers of thousands of digits, deep nesting
-            raise ManifestError(f"{source}: not valid TOML: {error}") from error
-        return cls.from_mapping(raw, source=source)
+        return cls.from_mapping(parse(text, source), source=source)
 
     @classmethod
     def from_canonical(cls, data: bytes, *, source: str = "manifest") -> Manifest:
@@ -116,8 +112,8 @@ class Manifest:
         if len(data) > MAX_MANIFEST_BYTES:
             raise ManifestError(f"{source}: {len(data)} bytes, more than the {MAX_MANIFEST_BYTES} a manifest may have")
         try:
-            raw = msgpack.unpackb(data, raw=False, strict_map_key=True)
-        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+            raw = unpack(data, max_bytes=MAX_MANIFEST_BYTES)
+        except PackingError as error:
             raise ManifestError(f"{source}: not the bytes of a manifest; fetch it again from another peer") from error
         manifest = cls.from_mapping(raw, source=source)
         if manifest.canonical() != data:
@@ -388,7 +384,9 @@ def _pick(choice: Any, known: Mapping[str, Any], what: str) -> Any:
 def _check_protocol(version: object, source: str) -> None:
     if isinstance(version, int) and not isinstance(version, bool) and version != PROTOCOL_VERSION:
         who = "upgrade blockswarm here" if version > PROTOCOL_VERSION else "its volunteers must upgrade blockswarm"
-        raise ManifestError(f"{source}: the swarm speaks protocol {version} and this program {PROTOCOL_VERSION}: {who}")
+        raise ManifestError(
+            f"{source}: the swarm speaks protocol {show(version)} and this program {PROTOCOL_VERSION}: {who}"
+        )
 
 
 def _genesis(model: ModelConfig, seed: int, subject: int, momentum: bool) -> tuple[NDArray[np.float32], bytes]:

@@ -32,6 +32,9 @@ MAX_BLOCK_PARAMETERS = 4 * 10**9
 
 MAX_BLOCKS = 256
 
+MOST_TOLD = 20
+"""Problems that are told of one section: a stranger's manifest may have tens of thousands."""
+
 
 def _digest(text: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{64}", text):
@@ -61,6 +64,8 @@ def _elastic_or_count(value: int | str) -> int | str:
 
 
 def _frozen_list(value: object) -> object:
+    if isinstance(value, list) and len(value) > MAX_BLOCKS:
+        raise ValueError(f"must have 1 to {MAX_BLOCKS} items, has {len(value)}")  # before each of them is looked at
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -179,8 +184,17 @@ class Document(Section):
 
 def show(value: object) -> str:
     """A short, printable form of a foreign value for an error line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists without end
+        return f"an absurd {type(value).__name__}"
     return text if len(text) <= 48 else text[:45] + "..."
+
+
+def field_name(*parts: object) -> str:
+    """Where a value stands, for an error line; keys that strangers made up may be anything."""
+    path = ".".join(map(str, parts))
+    return path if path.isprintable() and len(path) <= 80 else show(path)
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
@@ -192,8 +206,8 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
 def describe(error: ValidationError, document: type[BaseModel] = Document) -> list[str]:
     """Each of pydantic's complaints about a ``document`` as one ``field: reason``."""
     problems = []
-    for item in error.errors(include_url=False):
-        path = ".".join(str(part) for part in item["loc"] if part not in ("int", "str")) or "(top level)"
+    for item in error.errors(include_url=False)[:MOST_TOLD]:
+        path = field_name(*(part for part in item["loc"] if part not in ("int", "str"))) or "(top level)"
         if item["type"] == "extra_forbidden":
             reason = unknown_key(str(item["loc"][-1]), _known_keys(item["loc"][:-1], document))
         elif item["type"] == "missing":
@@ -298,7 +312,8 @@ def _canonical_mapping(kind: type[Any], section: str, raw: Mapping[str, Any]) ->
     """
     hints = typing.get_type_hints(kind)
     known = [field.name for field in dataclasses.fields(kind)]
-    problems = [f"{section}.{key}: {unknown_key(key, known)}" for key in raw if key not in known]
+    unknown = [key for key in raw if key not in known]
+    problems = [f"{field_name(section, key)}: {unknown_key(key, known)}" for key in unknown[:MOST_TOLD]]
     problems += [f"{section}.{key}: missing" for key in known if key not in raw]
     mapping: dict[str, Any] = {}
     for key in known:
@@ -317,6 +332,8 @@ def _canonical_value(value: Any, hint: Any) -> tuple[Any, str | None]:
     kinds = allowed or (hint,)
     if isinstance(value, bool):
         return value, None if bool in kinds else f"must not be a boolean, is {show(value)}"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return value, "must be a number of at most 64 bits"
     if isinstance(value, int) and float in kinds and int not in kinds:
         value = float(value) if abs(value) < 2**53 else value
     if isinstance(value, float):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from blockswarm.swarm.manifest_fields import Document, Section
+from blockswarm.swarm.errors import ManifestError
+from blockswarm.swarm.manifest_fields import MAX_MANIFEST_BYTES, Document, Section
+
+MOST_DOTS = 2000
+"""In the text of a manifest. The parser keeps every beginning of a dotted key: memory grows with the square of its
+parts, and 8 kB of one take 65 MB."""
 
 _HEADINGS = {
     "model": "What is learned. One block is what one volunteer trains.",
@@ -49,6 +55,16 @@ _COMMENTS = {
     "recipe.betas": "AdamW betas",
     "recipe.grad_clip": "largest norm of a gradient",
 }
+
+
+def parse(text: str, source: str) -> dict[str, Any]:
+    """A manifest's TOML as plain data, not looked at any further; `ManifestError`, naming ``source``, if it is none."""
+    if len(text) > MAX_MANIFEST_BYTES or text.count(".") > MOST_DOTS:
+        raise ManifestError(f"{source}: larger than {MAX_MANIFEST_BYTES} bytes or full of dots, as no manifest is")
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # beside syntax: numbers of thousands of digits, deep nesting
+        raise ManifestError(f"{source}: not valid TOML: {error}") from error
 
 
 def emit(mapping: Mapping[str, Any], run_id: str) -> str:

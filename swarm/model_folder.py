@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from blockswarm.dht.frames import one_line
 from blockswarm.model.layout import layout_of, state_digest, with_momentum
 from blockswarm.swarm.certified import check_certificate
 from blockswarm.swarm.errors import GivenFolderError
@@ -162,7 +163,7 @@ def _read(folder: Path, subject: int, manifest: Manifest) -> SavedState:
         reason = (
             str(error) if isinstance(error, _UnusableError | StatementError) else f"damaged or half-written ({error})"
         )
-        raise GivenFolderError(f"{path}: {reason}; copy or export it again") from error
+        raise GivenFolderError(f"{path}: {one_line(reason)}; copy or export it again") from error
     except OSError as error:
         raise GivenFolderError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -213,9 +214,11 @@ def _check_owner(notes: Mapping[str, str], subject: int, manifest: Manifest) -> 
     if notes.get("sha256") != _digest_of_notes(notes):
         raise _UnusableError("damaged (its notes do not hash to their digest)")
     if notes["run"] != manifest.digest.hex():
-        raise _UnusableError(f"of another run ({notes['run_id']}) than {MANIFEST_FILE} beside it ({manifest.run_id})")
+        raise _UnusableError(
+            f"of another run ({notes['run_id'][:64]}) than {MANIFEST_FILE} beside it ({manifest.run_id})"
+        )
     if notes["subject"] != str(subject):
-        raise _UnusableError(f"holds subject {notes['subject']}, not {subject_name(subject)}")
+        raise _UnusableError(f"holds subject {notes['subject'][:64]}, not {subject_name(subject)}")
 
 
 def _whole_number(notes: Mapping[str, str], name: str, most: int) -> int:

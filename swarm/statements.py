@@ -2,7 +2,8 @@
 
 A statement is ``msgpack {"k": signer's peer id, "p": payload, "s": signature}``, the payload msgpack too. The signature
 covers ``b"blockswarm-" + kind + b"\\0" + run digest + payload``. The peer id contains the public key, so a statement
-proves its author wherever it came from.
+proves its author wherever it came from. The envelope has one form only: lists, decisions and outcomes are named by the
+hash of all their bytes, and who passes one on must not be able to give it another name.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 
 import msgpack
 
+from blockswarm.dht.frames import one_line
 from blockswarm.dht.identity import Identity, verify
+from blockswarm.dht.packing import pack, unpack
 from blockswarm.errors import BlockswarmError
 from blockswarm.swarm.policy.acceptance import quorum
 
@@ -60,7 +63,7 @@ def make(kind: str, run_digest: bytes, payload: Mapping[str, Any], identity: Ide
 
 
 def _unpack(data: bytes) -> Any:
-    return msgpack.unpackb(data, max_map_len=32, max_array_len=4 * MAX_MEMBERS, max_ext_len=0)
+    return unpack(data, max_bytes=4 * MAX_STATEMENT_BYTES)
 
 
 def open_statement(kind: str, run_digest: bytes, raw: object) -> Statement:
@@ -81,10 +84,12 @@ def open_statement(kind: str, run_digest: bytes, raw: object) -> Statement:
         raise StatementError(f"a {kind} that cannot be read") from error
     if not (isinstance(signer, str) and isinstance(body, bytes) and isinstance(signature, bytes)):
         raise StatementError(f"a {kind} that cannot be read")
+    if pack({"k": signer, "p": body, "s": signature}) != raw:
+        raise StatementError(f"a {kind} in another form than its signer gave it")
     if not isinstance(payload, dict) or not all(isinstance(name, str) for name in payload):
         raise StatementError(f"a {kind} that cannot be read")
     if not verify(signer, _signed_bytes(kind, run_digest, body), signature):
-        raise StatementError(f"a {kind} whose signature is not {signer}'s")
+        raise StatementError(f"a {kind} whose signature is not {one_line(signer[:64])}'s")
     return Statement(signer, payload, raw)
 
 
@@ -220,7 +225,10 @@ class Decision:
         return cls(
             group=_field(payload, "group", bytes, length=32),
             weights=weights,
-            rejected=_pairs(payload, "rejected", str),
+            rejected={
+                one_line(peer_id[:MAX_REASON]): one_line(reason[:MAX_REASON])  # for people to read
+                for peer_id, reason in _pairs(payload, "rejected", str).items()
+            },
             clips=clips,
             parts=tuple(parts),
             statement=statement,

@@ -75,6 +75,15 @@ def test_what_cannot_be_used_says_why(text, reason):
         addresses.parse_multiaddr(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["/\x1b[2J/x", "/ip4/192.0.2.1/tcp/1/\x1b[2J", f"/ip4/192.0.2.1/tcp/1/p2p/{PEER}/a\nb"]
+)
+def test_what_a_stranger_calls_an_address_reaches_no_terminal(text):
+    with pytest.raises(AddressError) as caught:
+        addresses.parse(text)
+    assert str(caught.value).isprintable()
+
+
 def test_an_address_without_a_peer_is_not_enough_to_join_through():
     with pytest.raises(AddressError, match="must end in /p2p/PEER"):
         addresses.parse_multiaddr("/ip4/192.0.2.1/tcp/1", need_peer=True)

@@ -144,6 +144,24 @@ async def test_a_caller_that_does_not_read_its_answer_is_given_up(pair, monkeypa
     await still_alive(pair)
 
 
+async def test_answers_that_nobody_reads_do_not_pile_up(pair, monkeypatch):
+    server, client = pair
+    monkeypatch.setattr(rpc, "MAX_BLOBS_IN_FLIGHT", 100 << 20)
+    big = bytes(64 << 20)
+
+    async def flood(request):
+        return Reply({}, big)
+
+    server.register("flood", flood, run_bound=False)
+    async with client.control.open_stream(server.peer_id, frames.PROTOCOL_ID) as (_, writer):
+        writer.write(frames.encode_request("flood", {}))
+        await eventually(lambda: server._server._blob_bytes == len(big))
+        call = client.call(server.peer_id, "flood", {}, max_blob=len(big), timeout=20)
+        assert (await fails(call, "busy")).detail == {"retry_after": 1.0}
+        await client.call(server.peer_id, "hello", {}, timeout=10)
+    await still_alive(pair)
+
+
 @contextlib.asynccontextmanager
 async def streams_in_use(pair, count):
     """Streams of the client, on each of which the server is at work."""

@@ -1,6 +1,7 @@
 """What peers sign in a round: forged, foreign and malformed statements are refused; a certificate proves a quorum."""
 
 import dataclasses
+import tracemalloc
 
 import msgpack
 import pytest
@@ -65,6 +66,44 @@ def test_any_change_breaks_the_signature(change: str):
 def test_garbage_is_one_clear_error(raw: object):
     with pytest.raises(StatementError):
         open_statement("list", RUN, raw)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(lambda e: msgpack.packb(dict(reversed(e.items()))), id="other order"),
+        pytest.param(lambda e: msgpack.packb(e | {"x": 1}), id="one key more"),
+        pytest.param(lambda e: b"\x84\xa1k\xc0" + msgpack.packb(e)[1:], id="a key twice"),
+        pytest.param(lambda e: msgpack.packb(e).replace(b"\xa1k", b"\xd9\x01k", 1), id="a longer length"),
+        pytest.param(lambda e: msgpack.packb(e).replace(b"\xc4\x40", b"\xc5\x00\x40", 1), id="longer bytes"),
+    ],
+)
+def test_who_passes_a_statement_on_cannot_give_it_another_hash(other):
+    raw = listed(LEADER, SECOND).statement.raw
+    envelope = msgpack.unpackb(raw)
+    assert msgpack.unpackb(other(envelope))["s"] == envelope["s"] and other(envelope) != raw
+    with pytest.raises(StatementError, match="another form"):
+        open_statement("list", RUN, other(envelope))
+
+
+@pytest.mark.parametrize("kind", ["statement", "payload", "certificate"])
+def test_lists_in_lists_are_refused_without_taking_room(kind: str):
+    flood = b"\x82\xa1k" + b"\xdc\x04\x00" * 500 + b"\xc0" * 50_000
+    if kind == "payload":
+        flood = msgpack.packb({"k": LEADER.peer_id, "p": flood, "s": bytes(64)})
+    tracemalloc.start()
+    try:
+        with pytest.raises(StatementError):
+            Certificate.open(flood, RUN) if kind == "certificate" else open_statement("list", RUN, flood)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_reasons_reach_no_terminal_as_they_were_written():
+    read = Decision.parse(signed("decision", decision(rejected=[["peer\x1b[2J", "late\x1b]0;x\x07\n" * 100]])))
+    (peer_id, reason), *_ = read.rejected.items()
+    assert peer_id.isprintable() and reason.isprintable() and len(reason) <= 200
 
 
 def signed(kind: str, payload: dict) -> Statement:
