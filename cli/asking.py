@@ -33,9 +33,7 @@ def connected(
     ConnectError
         When nobody answers, in ``CONNECT_SECONDS`` or in what is left of ``deadline``.
     """
-    peers = peers_from(peers_file, peer)
-    cache = MET_PEERS if STATE_ROOT.is_dir() else None  # asking makes no folders
-    _check_somebody(peers, peers_file or PEERS_FILE, cache)
+    peers, cache = known_peers(peers_file, peer)
     from blockswarm.swarm import SwarmClient
 
     with warnings.catch_warnings():
@@ -70,9 +68,19 @@ def asked_model(
         yield model
 
 
-def _check_somebody(peers: tuple[str, ...], peers_file: Path, cache: Path | None) -> None:
+def known_peers(peers_file: Path | None, peer: tuple[str, ...]) -> tuple[tuple[str, ...], Path | None]:
+    """Whom the options name, and the file of those met earlier, if there is a place for it.
+
+    Raises
+    ------
+    UsageError
+        When a peers file or an address cannot be used, or they name nobody.
+    """
     from blockswarm.dht.known_peers import KnownPeers
     from blockswarm.dht.peers_file import names_nobody
 
+    peers = peers_from(peers_file, peer)
+    cache = MET_PEERS if STATE_ROOT.is_dir() else None  # asking makes no folders
     if not peers and (cache is None or not KnownPeers(cache).addrs()):
-        raise names_nobody(peers_file)
+        raise names_nobody(peers_file or PEERS_FILE)
+    return peers, cache
