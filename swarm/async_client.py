@@ -72,10 +72,10 @@ class AsyncSwarmClient(ClientBase):
         return self._texts(self._pieces(as_bytes(prompt), Writing(**options)))
 
     def pieces(
-        self, prompt: str | bytes = "", *, rows: bool = False, **options: Unpack[WritingOptions]
+        self, prompt: str | bytes = "", *, rows: bool = False, whole: bool = False, **options: Unpack[WritingOptions]
     ) -> AsyncGenerator[Piece, None]:
         """The same with all there is to know; see :meth:`blockswarm.swarm.client.SwarmClient.pieces`."""
-        return self._pieces(as_bytes(prompt), Writing(**options, rows=rows))
+        return self._pieces(as_bytes(prompt), Writing(**options, rows=rows), whole=whole)
 
     async def _texts(self, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[str, None]:
         async with contextlib.aclosing(pieces):
@@ -83,11 +83,13 @@ class AsyncSwarmClient(ClientBase):
                 if piece.text:
                     yield piece.text
 
-    async def _pieces(self, prompt: bytes, asked: Writing) -> AsyncGenerator[Piece, None]:
+    async def _pieces(self, prompt: bytes, asked: Writing, *, whole: bool = False) -> AsyncGenerator[Piece, None]:
         generation = await self._thread.run_async(operations.begin, self._core, prompt, asked)
         told = 0
-        while (piece := await self._thread.run_async(generation.next_piece)) is not None:
-            told = warn_incomplete(generation.report, told=told)
+        last = False
+        while not last:
+            piece = await self._thread.run_async(generation.whole if whole else generation.next_piece)
+            told, last = warn_incomplete(generation.report, told=told), piece.last
             yield piece
 
     async def logprobs(self, text: str | bytes, **options: Unpack[ReadingOptions]) -> Float32:

@@ -144,7 +144,7 @@ class SwarmClient(ClientBase):
         return (piece.text for piece in pieces if piece.text)
 
     def pieces(
-        self, prompt: str | bytes = "", *, rows: bool = False, **options: Unpack[WritingOptions]
+        self, prompt: str | bytes = "", *, rows: bool = False, whole: bool = False, **options: Unpack[WritingOptions]
     ) -> Iterator[Piece]:
         """The same text with all there is to know about it: bytes, how the call is going, why it ended.
 
@@ -154,6 +154,8 @@ class SwarmClient(ClientBase):
             As for :meth:`generate`.
         rows : bool
             Keep the log-probabilities each byte was drawn from; they cost a kilobyte for each.
+        whole : bool
+            All of the text as one piece, which is the last; nothing is told before the end.
         **options
             As for :meth:`generate`.
 
@@ -162,13 +164,15 @@ class SwarmClient(ClientBase):
         Piece
             At least one byte each, except that the last one may be empty; ``piece.last`` tells it.
         """
-        return self._pieces(as_bytes(prompt), Writing(**options, rows=rows))
+        return self._pieces(as_bytes(prompt), Writing(**options, rows=rows), whole=whole)
 
-    def _pieces(self, prompt: bytes, asked: Writing) -> Generator[Piece, None, None]:
+    def _pieces(self, prompt: bytes, asked: Writing, *, whole: bool = False) -> Generator[Piece, None, None]:
         generation = self._thread.run(operations.begin, self._core, prompt, asked)
         told = 0
-        while (piece := self._thread.run(generation.next_piece)) is not None:
-            told = warn_incomplete(generation.report, told=told)
+        last = False
+        while not last:
+            piece = self._thread.run(generation.whole if whole else generation.next_piece)
+            told, last = warn_incomplete(generation.report, told=told), piece.last
             yield piece
 
     def logprobs(self, text: str | bytes, **options: Unpack[ReadingOptions]) -> Float32:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import trio
 
 from blockswarm.swarm.answers import Float32
@@ -57,7 +58,6 @@ class Generation:
         self._drafting = drafting
         self._alone = False  # the next byte must be asked for by itself
         self._left = asked.seconds
-        self._over = False
 
     @property
     def report(self) -> CallReport:
@@ -69,16 +69,14 @@ class Generation:
         """Prompt and output so far."""
         return self._text.text
 
-    async def next_piece(self) -> Piece | None:
-        """The next part that is certain, with at least one byte unless it is the last; None after that.
+    async def next_piece(self) -> Piece:
+        """The next part that is certain, with at least one byte unless it is the last; an empty one after that.
 
         Raises
         ------
         DeadlineError
             When the time is used up; says how far the text got and which blocks were waited for.
         """
-        if self._over:
-            return None
         began = trio.current_time()
         try:
             with trio.move_on_after(self._left) as scope:
@@ -87,13 +85,27 @@ class Generation:
             self._left -= trio.current_time() - began
             self._session.report.seconds += trio.current_time() - began
         if not scope.cancelled_caught:
-            self._over = self._text.ended
             self.report.finish_reason = self._text.finish_reason
-            return Piece(*certain, last=self._over, report=self.report)
+            return Piece(*certain, last=self._text.ended, report=self.report)
         waiting = ", ".join(f"block {block}" for block in sorted(self._session.unanswered))
         written = f"{self._text.written} of {self._asked.max_bytes} bytes written"
         raise DeadlineError(
             f"{self._asked.seconds:g} s were not enough: {written}" + (f", waiting for {waiting}" if waiting else "")
+        )
+
+    async def whole(self) -> Piece:
+        """All that is left as one piece; raises as `next_piece` does."""
+        pieces = [await self.next_piece()]
+        while not pieces[-1].last:
+            pieces.append(await self.next_piece())
+        return Piece(
+            text="".join(piece.text for piece in pieces),
+            data=b"".join(piece.data for piece in pieces),
+            rows=np.concatenate([piece.rows for piece in pieces if piece.rows is not None])
+            if self._asked.rows
+            else None,
+            last=True,
+            report=self.report,
         )
 
     async def _advance(self) -> Certain:

@@ -67,10 +67,7 @@ async def begin(core: Core, prompt: bytes, asked: Writing) -> Generation:
 async def generate(core: Core, prompt: bytes, asked: Writing) -> tuple[str, CallReport]:
     """The whole text at once, and how it went."""
     generation = await begin(core, prompt, asked)
-    pieces: list[str] = []
-    while (piece := await generation.next_piece()) is not None:
-        pieces.append(piece.text)
-    return "".join(pieces), generation.report
+    return (await generation.whole()).text, generation.report
 
 
 async def logprobs(core: Core, text: bytes, asked: Reading) -> tuple[Float32, CallReport]:

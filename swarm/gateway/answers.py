@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from blockswarm.swarm.gateway.jobs import Order
@@ -25,10 +25,10 @@ def as_event(value: Any) -> bytes:
     return b"data: " + as_json(value) + b"\n\n"
 
 
-def fingerprint(reports: Iterable[CallReport]) -> str | None:
-    """Names the states the texts came from: the same seed and fingerprint, the same text."""
-    pins = sorted({json.dumps(report.pin, sort_keys=True) for report in reports if report.pin is not None})
-    return f"bs-{hashlib.sha256(''.join(pins).encode()).hexdigest()[:16]}" if pins else None
+def fingerprint_of(pins: Iterable[Mapping[str, object] | None]) -> str | None:
+    """Names the states that texts came from: the same seed and fingerprint, the same text. None before any is known."""
+    known = sorted({json.dumps(pin, sort_keys=True) for pin in pins if pin is not None})
+    return f"bs-{hashlib.sha256(''.join(known).encode()).hexdigest()[:16]}" if known else None
 
 
 class Answer:
@@ -74,7 +74,10 @@ class Answer:
         return self._told(choices, [parts[-1].report for parts in texts.values()]) | {"usage": self._usage()}
 
     def _told(self, choices: list[dict[str, Any]], reports: Sequence[CallReport]) -> dict[str, Any]:
-        return self._common | {"system_fingerprint": fingerprint(reports), "choices": choices}
+        return self._common | {
+            "system_fingerprint": fingerprint_of(report.pin for report in reports),
+            "choices": choices,
+        }
 
     def _usage(self) -> dict[str, int]:
         prompt = self._order.prompt_tokens

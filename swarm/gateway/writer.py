@@ -23,7 +23,7 @@ class Model(Protocol):
     """What is asked of `AsyncSwarmClient`."""
 
     def pieces(
-        self, prompt: bytes, *, rows: bool, **options: Unpack[WritingOptions]
+        self, prompt: bytes, *, rows: bool, whole: bool, **options: Unpack[WritingOptions]
     ) -> AsyncGenerator[Piece, None]: ...
 
     async def logprobs(self, text: bytes, **options: Unpack[ReadingOptions]) -> Float32: ...
@@ -102,7 +102,7 @@ class Writer:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         async with self._gate.turn():
             options: WritingOptions = {**job.options, "timeout": deadline}
-            pieces = self._model.pieces(job.prompt, rows=log is not None, **options)
+            pieces = self._model.pieces(job.prompt, rows=log is not None, whole=not order.stream, **options)
             begun = False
             async with aclosing(pieces):
                 async for piece in pieces:

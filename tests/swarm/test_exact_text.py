@@ -108,8 +108,7 @@ def write(
             session = await operations.open_session(swarm.core, asked.pin, None, report)
             spoil(swarm)
             generation = make(session, prompt, asked, *filter(None, [drafting()]))
-            while await generation.next_piece() is not None:
-                pass
+            await generation.whole()
             nursery.cancel_scope.cancel()
         return generation.text, report, swarm
 
