@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -27,8 +26,6 @@ from blockswarm.swarm.gateway.writer import Writer
 
 if TYPE_CHECKING:
     from blockswarm.swarm.async_client import AsyncSwarmClient
-
-LOG = logging.getLogger("blockswarm.gateway")
 
 OPEN_ROUTES = {"/health"}
 """Answered without a key."""
@@ -108,8 +105,6 @@ class Gateway:
         if isinstance(error, HTTPException):
             error = _of_the_router(error)
         told = as_api_error(error, self._limits.timeout)
-        if told.status == 500:
-            LOG.error("request %s failed", reply.name, exc_info=error)
         if reply.status is None:
             response = Response(as_json(told.body()), told.status, told.headers(), "application/json")
             await response(scope, _nothing, reply)

@@ -73,11 +73,10 @@ class Completions:
             self._metrics.tokens.labels("prompt").inc(order.prompt_tokens)
             answer = Answer(f"cmpl-{secrets.token_hex(12)}", self._run_id, int(time.time()), order)
             reply = _Reply(send)
-            work = self._stream if order.stream else self._whole
+            left = deadline.left()
+            work = (self._stream if order.stream else self._whole)(order, answer, deadline, reply)
             try:
-                await while_wanted(
-                    work(order, answer, deadline, reply), receive, self._closing, deadline.left(), self._limits
-                )
+                await while_wanted(work, receive, self._closing, left, self._limits)
             except Exception as error:
                 if not reply.begun or isinstance(error, ClientGone):
                     raise

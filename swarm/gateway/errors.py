@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from blockswarm.errors import BlockswarmError, UsageError
 from blockswarm.swarm.errors import DeadlineError, NoHolderError, SwarmError, UntrustedAnswerError
+
+LOG = logging.getLogger("blockswarm.gateway")
 
 
 class GatewayError(SwarmError):
@@ -107,4 +110,5 @@ def as_api_error(error: BaseException, seconds: float) -> ApiError:
             return ApiError(502, "the swarm's answers break the rules", kind="server_error", code="untrusted_answer")
         case BlockswarmError() if not isinstance(error, UsageError):  # that one would be the gateway's own mistake
             return ApiError(502, "the swarm did not answer", kind="server_error", code="swarm_error", retry_after=5)
+    LOG.error("a request failed", exc_info=error)
     return ApiError(500, "an error of the gateway; its log says more", kind="server_error", code="internal_error")
