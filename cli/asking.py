@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,44 +13,16 @@ import click
 from blockswarm.cli.options import PEERS_FILE, STATE_ROOT, peers_from
 
 if TYPE_CHECKING:
-    from blockswarm.swarm import LocalModel, SwarmClient
+    from blockswarm.swarm import Deadline, LocalModel, SwarmClient
 
 CONNECT_SECONDS = 30.0
 MET_PEERS = STATE_ROOT / "met_peers.json"
 """Where a folder's commands remember peers they met, so that they find the swarm when its bootstrap nodes are gone."""
 
 
-class Budget:
-    """The seconds of ``--timeout``, which connecting uses up as well.
-
-    Parameters
-    ----------
-    seconds : float
-        What the user gave.
-    now : callable
-        Seconds of a clock that only goes forward.
-    """
-
-    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
-        from blockswarm.swarm.options import check_timeout
-
-        self._seconds = check_timeout(seconds)
-        self._now = now
-        self._end = now() + seconds
-
-    def left(self) -> float:
-        """Seconds left, above zero; raises `DeadlineError` when they are used up."""
-        from blockswarm.swarm.errors import DeadlineError
-
-        left = self._end - self._now()
-        if left <= 0:
-            raise DeadlineError(f"{self._seconds:g} s were not enough: connecting to the swarm took all of them")
-        return left
-
-
 @contextmanager
 def connected(
-    peers_file: Path | None, peer: tuple[str, ...], run_id: str | None, budget: Budget | None = None
+    peers_file: Path | None, peer: tuple[str, ...], run_id: str | None, deadline: Deadline | None = None
 ) -> Iterator[SwarmClient]:
     """A client of the swarm the options name; its warnings come out as lines on stderr.
 
@@ -60,16 +31,14 @@ def connected(
     UsageError
         When a peers file or an address cannot be used, or they name nobody.
     ConnectError
-        When nobody answers, in ``CONNECT_SECONDS`` or in what is left of ``budget``.
+        When nobody answers, in ``CONNECT_SECONDS`` or in what is left of ``deadline``.
     """
-    peers = peers_from(peers_file, peer)
-    cache = MET_PEERS if STATE_ROOT.is_dir() else None  # asking makes no folders
-    _check_somebody(peers, peers_file or PEERS_FILE, cache)
+    peers, cache = known_peers(peers_file, peer)
     from blockswarm.swarm import SwarmClient
 
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: click.echo(f"warning: {message}", err=True)
-        seconds = CONNECT_SECONDS if budget is None else min(CONNECT_SECONDS, budget.left())
+        seconds = CONNECT_SECONDS if deadline is None else min(CONNECT_SECONDS, deadline.left())
         with SwarmClient.connect(peers, run=run_id, timeout=seconds, cache=cache) as swarm:
             yield swarm
 
@@ -82,13 +51,13 @@ def asked_model(
     peers_file: Path | None,
     peer: tuple[str, ...],
     run_id: str | None,
-    budget: Budget | None = None,
+    deadline: Deadline | None = None,
 ) -> Iterator[SwarmClient | LocalModel]:
     """The model in the folder ``checkpoint``, reached without a network; without one the swarm's."""
     if checkpoint is None:
         if device is not None or threads is not None:
             raise click.UsageError("--device and --threads are for a model of one's own: give --checkpoint too")
-        with connected(peers_file, peer, run_id, budget) as swarm:
+        with connected(peers_file, peer, run_id, deadline) as swarm:
             yield swarm
         return
     if peers_file is not None or peer or run_id is not None:
@@ -99,9 +68,19 @@ def asked_model(
         yield model
 
 
-def _check_somebody(peers: tuple[str, ...], peers_file: Path, cache: Path | None) -> None:
+def known_peers(peers_file: Path | None, peer: tuple[str, ...]) -> tuple[tuple[str, ...], Path | None]:
+    """Whom the options name, and the file of those met earlier, if there is a place for it.
+
+    Raises
+    ------
+    UsageError
+        When a peers file or an address cannot be used, or they name nobody.
+    """
     from blockswarm.dht.known_peers import KnownPeers
     from blockswarm.dht.peers_file import names_nobody
 
+    peers = peers_from(peers_file, peer)
+    cache = MET_PEERS if STATE_ROOT.is_dir() else None  # asking makes no folders
     if not peers and (cache is None or not KnownPeers(cache).addrs()):
-        raise names_nobody(peers_file)
+        raise names_nobody(peers_file or PEERS_FILE)
+    return peers, cache

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from blockswarm.cli.asking import Budget, asked_model
+from blockswarm.cli.asking import asked_model
 from blockswarm.cli.options import choosing_model, json_output
 from blockswarm.cli.output import for_terminal, print_json
+from blockswarm.swarm.deadline import Deadline
 
 if TYPE_CHECKING:
     from blockswarm.swarm.report import CallReport
@@ -72,11 +73,11 @@ def command(prompt: str, as_json: bool, stats: bool, **options: Any) -> None:
 
     Writing(**{name: value for name, value in options.items() if name not in WHERE})  # refused before anybody is asked
     given = sys.stdin.buffer.read() if prompt == "-" else os.fsencode(prompt)
-    budget = Budget(options["timeout"])  # whoever types the prompt may take his time
+    deadline = Deadline(options["timeout"])  # whoever types the prompt may take his time
     in_folder = options["checkpoint"] is not None
-    with asked_model(**{name: options.pop(name) for name in WHERE}, budget=budget) as model:
+    with asked_model(**{name: options.pop(name) for name in WHERE}, deadline=deadline) as model:
         if not in_folder:  # opening a folder is no connecting: there only the work counts
-            options["timeout"] = budget.left()
+            options["timeout"] = deadline.left()
         if not as_json:
             _write(model.stream(given, **options))
             if stats and (last := model.stats.last):

@@ -28,6 +28,7 @@ COMMANDS = {
     "join": "Volunteer: train and serve one block.",
     "status": "Show who holds which block, and how training goes.",
     "generate": "Continue a text with the swarm's model.",
+    "gateway": "Serve an OpenAI-compatible HTTP API over the swarm's model.",
     "evaluate": "Measure the model's cross-entropy on a text.",
     "export": "Write the swarm's model into a folder.",
     "experiment": "Measure the learning method on a text, without a swarm.",

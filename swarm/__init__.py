@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from blockswarm.swarm.client import AsyncSwarmClient, SwarmClient
+    from blockswarm.swarm.deadline import Deadline
     from blockswarm.swarm.local_model import LocalModel
 
-__all__ = ["AsyncSwarmClient", "LocalModel", "SwarmClient"]
+__all__ = ["AsyncSwarmClient", "Deadline", "LocalModel", "SwarmClient"]
 
-_HOMES = {"AsyncSwarmClient": "client", "LocalModel": "local_model", "SwarmClient": "client"}
+_HOMES = {
+    "AsyncSwarmClient": "client",
+    "Deadline": "deadline",
+    "LocalModel": "local_model",
+    "SwarmClient": "client",
+}
 
 
 def __getattr__(name: str) -> Any:

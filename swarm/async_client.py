@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,9 @@ from blockswarm.swarm.client_base import (
     start,
     warn_incomplete,
 )
+from blockswarm.swarm.deadline import Deadline, check_timeout
 from blockswarm.swarm.exporting import EXPORT_SECONDS, Export
+from blockswarm.swarm.generation import Piece
 from blockswarm.swarm.model_card import ModelSummary
 from blockswarm.swarm.operations import Holder
 from blockswarm.swarm.options import (
@@ -31,7 +34,6 @@ from blockswarm.swarm.options import (
     Writing,
     WritingOptions,
     as_bytes,
-    check_timeout,
 )
 from blockswarm.swarm.score import Score, Spans
 from blockswarm.swarm.status import SwarmStatus
@@ -51,7 +53,7 @@ class AsyncSwarmClient(ClientBase):
         peers: Peers,
         *,
         run: str | None = None,
-        timeout: float = CONNECT_TIMEOUT,
+        timeout: float | Deadline = CONNECT_TIMEOUT,
         cache: str | Path | None = None,
     ) -> Connecting:
         """Reach a swarm: ``await`` it, or use it with ``async with``; arguments and errors as for ``SwarmClient``."""
@@ -67,13 +69,27 @@ class AsyncSwarmClient(ClientBase):
 
     def stream(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> AsyncIterator[str]:
         """The same text in pieces, each as soon as it is certain; iterate with ``async for``."""
-        return self._pieces(as_bytes(prompt), Writing(**options))
+        return self._texts(self._pieces(as_bytes(prompt), Writing(**options)))
 
-    async def _pieces(self, prompt: bytes, asked: Writing) -> AsyncGenerator[str, None]:
+    def pieces(
+        self, prompt: str | bytes = "", *, rows: bool = False, whole: bool = False, **options: Unpack[WritingOptions]
+    ) -> AsyncGenerator[Piece, None]:
+        """The same with all there is to know; see :meth:`blockswarm.swarm.client.SwarmClient.pieces`."""
+        return self._pieces(as_bytes(prompt), Writing(**options, rows=rows), whole=whole)
+
+    async def _texts(self, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[str, None]:
+        async with contextlib.aclosing(pieces):
+            async for piece in pieces:
+                if piece.text:
+                    yield piece.text
+
+    async def _pieces(self, prompt: bytes, asked: Writing, *, whole: bool = False) -> AsyncGenerator[Piece, None]:
         generation = await self._thread.run_async(operations.begin, self._core, prompt, asked)
         told = 0
-        while (piece := await self._thread.run_async(generation.next_piece)) is not None:
-            told = warn_incomplete(generation.report, told=told)
+        last = False
+        while not last:
+            piece = await self._thread.run_async(generation.whole if whole else generation.next_piece)
+            told, last = warn_incomplete(generation.report, told=told), piece.last
             yield piece
 
     async def logprobs(self, text: str | bytes, **options: Unpack[ReadingOptions]) -> Float32:
@@ -102,7 +118,7 @@ class AsyncSwarmClient(ClientBase):
         folder: str | Path,
         *,
         force: bool = False,
-        timeout: float = EXPORT_SECONDS,
+        timeout: float | Deadline = EXPORT_SECONDS,
         progress: Progress | None = None,
     ) -> ModelSummary:
         """Write the whole model into a folder; see :meth:`blockswarm.swarm.client.SwarmClient.export`."""
@@ -133,7 +149,12 @@ class Connecting:
     """A connection on its way: ``client = await …`` or ``async with … as client``."""
 
     def __init__(
-        self, kind: type[AsyncSwarmClient], peers: Peers, run: str | None, timeout: float, cache: str | Path | None
+        self,
+        kind: type[AsyncSwarmClient],
+        peers: Peers,
+        run: str | None,
+        timeout: float | Deadline,
+        cache: str | Path | None,
     ) -> None:
         self._arguments = (kind, peers, run, timeout, cache)
         self._client: AsyncSwarmClient | None = None

@@ -30,7 +30,9 @@ from blockswarm.swarm.client_base import (
     start,
     warn_incomplete,
 )
+from blockswarm.swarm.deadline import Deadline, check_timeout
 from blockswarm.swarm.exporting import EXPORT_SECONDS, Export
+from blockswarm.swarm.generation import Piece
 from blockswarm.swarm.model_card import ModelSummary
 from blockswarm.swarm.operations import Holder
 from blockswarm.swarm.options import (
@@ -40,7 +42,6 @@ from blockswarm.swarm.options import (
     Writing,
     WritingOptions,
     as_bytes,
-    check_timeout,
 )
 from blockswarm.swarm.score import Score, Spans
 from blockswarm.swarm.status import SwarmStatus
@@ -60,7 +61,7 @@ class SwarmClient(ClientBase):
         peers: Peers,
         *,
         run: str | None = None,
-        timeout: float = CONNECT_TIMEOUT,
+        timeout: float | Deadline = CONNECT_TIMEOUT,
         cache: str | Path | None = None,
     ) -> Self:
         """Reach a swarm.
@@ -71,8 +72,8 @@ class SwarmClient(ClientBase):
             A peers file, a multiaddr ending in ``/p2p/PEER``, or several of them. One living peer is enough.
         run : str, optional
             Run id, or the manifest's digest in hex; needed when the peers know several runs.
-        timeout : float
-            Seconds.
+        timeout : float or Deadline
+            Seconds; a `Deadline` counts connecting and later calls together.
         cache : str or Path, optional
             File in which the client remembers peers it has met; they are tried after ``peers``.
 
@@ -119,7 +120,8 @@ class SwarmClient(ClientBase):
             ``draft`` : who guesses ahead, so that a round trip yields several bytes: "ngram" (from the text itself and
             from earlier answers), "block" (one block, fetched once and run here), the path of an n-gram file, or
             "none". The text does not depend on it.
-            ``timeout`` : float, 120 — seconds for the whole text.
+            ``timeout`` : float or Deadline, 120 — seconds for the whole text; a ``Deadline`` is one moment for
+            several calls, connecting among them.
             ``pin`` : states to take it from: ``"genesis"`` or an earlier ``stats.last.pin``; by default those most
             holders have.
 
@@ -138,13 +140,39 @@ class SwarmClient(ClientBase):
 
     def stream(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> Iterator[str]:
         """The same text in pieces, each as soon as it is certain; arguments as for :meth:`generate`."""
-        return self._pieces(as_bytes(prompt), Writing(**options))
+        pieces = self._pieces(as_bytes(prompt), Writing(**options))
+        return (piece.text for piece in pieces if piece.text)
 
-    def _pieces(self, prompt: bytes, asked: Writing) -> Generator[str, None, None]:
+    def pieces(
+        self, prompt: str | bytes = "", *, rows: bool = False, whole: bool = False, **options: Unpack[WritingOptions]
+    ) -> Iterator[Piece]:
+        """The same text with all there is to know about it: bytes, how the call is going, why it ended.
+
+        Parameters
+        ----------
+        prompt : str or bytes
+            As for :meth:`generate`.
+        rows : bool
+            Keep the log-probabilities each byte was drawn from; they cost a kilobyte for each.
+        whole : bool
+            All of the text as one piece, which is the last; nothing is told before the end.
+        **options
+            As for :meth:`generate`.
+
+        Yields
+        ------
+        Piece
+            At least one byte each, except that the last one may be empty; ``piece.last`` tells it.
+        """
+        return self._pieces(as_bytes(prompt), Writing(**options, rows=rows), whole=whole)
+
+    def _pieces(self, prompt: bytes, asked: Writing, *, whole: bool = False) -> Generator[Piece, None, None]:
         generation = self._thread.run(operations.begin, self._core, prompt, asked)
         told = 0
-        while (piece := self._thread.run(generation.next_piece)) is not None:
-            told = warn_incomplete(generation.report, told=told)
+        last = False
+        while not last:
+            piece = self._thread.run(generation.whole if whole else generation.next_piece)
+            told, last = warn_incomplete(generation.report, told=told), piece.last
             yield piece
 
     def logprobs(self, text: str | bytes, **options: Unpack[ReadingOptions]) -> Float32:
@@ -158,7 +186,7 @@ class SwarmClient(ClientBase):
             ``readout``, ``pin`` — as for :meth:`generate`; the parallel readout answers without a block nobody serves,
             and says so.
             ``seed`` : int, 0 — of the sweep's noise.
-            ``timeout`` : float, 600 — seconds.
+            ``timeout`` : float or Deadline, 600 — seconds.
             ``progress`` : callable — called as ``progress(rows done, rows in total)`` from the client's thread.
 
         Returns
@@ -201,7 +229,7 @@ class SwarmClient(ClientBase):
         folder: str | Path,
         *,
         force: bool = False,
-        timeout: float = EXPORT_SECONDS,
+        timeout: float | Deadline = EXPORT_SECONDS,
         progress: Progress | None = None,
     ) -> ModelSummary:
         """Write the whole model, the newest certified state of every block, into a folder; `LocalModel` reads it.
@@ -212,7 +240,7 @@ class SwarmClient(ClientBase):
             Must not exist, or be empty. It appears in one step, when all of it has arrived and was verified.
         force : bool
             Replace an older model folder; anything else is never overwritten.
-        timeout : float
+        timeout : float or Deadline
             Seconds.
         progress : callable, optional
             Called as ``progress(bytes done, bytes in total)`` from the client's thread.

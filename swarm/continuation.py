@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+
+from blockswarm.model.config import VOCABULARY
 from blockswarm.model.sampling import is_settled, sample_byte
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.chunks import Chunk, chunks, last_row
 from blockswarm.swarm.options import Writing
+from blockswarm.swarm.report import FinishReason
 
 TOLERANCE = 1e-4
 """Nats by which the same row may differ when its window was computed at another length; float32 stays under 1e-5."""
@@ -29,6 +34,16 @@ class Verified:
     settled: bool = True
     """False: the text stands before a byte that rounding could turn. Ask for it alone, as decoding without drafts
     does."""
+
+
+class Certain(NamedTuple):
+    """What has become certain since the last time."""
+
+    text: str
+    """Lags behind ``data`` while that ends within a character."""
+    data: bytes
+    rows: Float32 | None
+    """Log-probabilities, float32 ``[len(data), 256]``, that each byte of ``data`` was drawn from, if they are kept."""
 
 
 EMPTY_PROMPT = b"\n"
@@ -56,6 +71,8 @@ class Continuation:
         self._stops = asked.stops
         self._held_from = self._begin  # bytes from here on may still turn out to be part of a stop string
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._rows: list[Float32] = []  # of the bytes held
+        self._stopped = False
         self.ended = asked.max_bytes == 0
         """Whether no more bytes are wanted."""
 
@@ -73,6 +90,13 @@ class Continuation:
     def text(self) -> bytes:
         """Prompt and output so far."""
         return bytes(self._text)
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """``stop`` after a stop string, ``length`` after as many bytes as were wanted, None before the end."""
+        if not self.ended:
+            return None
+        return "stop" if self._stopped else "length"
 
     @property
     def left(self) -> int:
@@ -111,16 +135,19 @@ class Continuation:
 
     def add(self, row: Float32) -> None:
         """Draw the next byte from its log-probabilities, float32 ``[256]``."""
+        if self._asked.rows:
+            self._rows.append(row.copy())  # not a view that keeps the rows of a whole request
         self.take(self.choose(row, len(self._text)))
 
     def take(self, byte: int) -> None:
-        """Add a byte that was drawn."""
+        """Add a byte that was drawn elsewhere; without the row it was drawn from, so not where rows are kept."""
         text = self._text
         text.append(byte)
-        for mark in self._stops:
+        for mark in self._stops:  # the longest first: of those that end here, the one that begins first
             if text.endswith(mark, self._held_from):
                 del text[len(text) - len(mark) :]
-                self.ended = True
+                del self._rows[-len(mark) :]
+                self.ended = self._stopped = True
                 return
         self.ended = self.written >= self._asked.max_bytes
 
@@ -164,23 +191,27 @@ class Continuation:
             position=len(self._text),
         )
 
-    def release(self) -> str:
-        """The text that has become certain since the last time: no part of it can be the beginning of a stop string."""
-        if self.ended:
-            return ""
+    def release(self) -> Certain:
+        """What has become certain since the last time: no part of it can be the beginning of a stop string.
+
+        At the end that is all there is left.
+        """
         text = self._text
+        if self.ended:
+            return self._take(len(text), final=True)
         keep = 0
         for mark in self._stops:
             for length in range(min(len(mark) - 1, len(text) - self._held_from), keep, -1):
                 if text.endswith(mark[:length], self._held_from):
                     keep = length
                     break
-        ready = text[self._held_from : len(text) - keep]
-        self._held_from = len(text) - keep
-        return self._decoder.decode(bytes(ready))
+        return self._take(len(text) - keep, final=False)
 
-    def flush(self) -> str | None:
-        """What is left when the text has ended; None when that is nothing."""
-        rest = self._decoder.decode(bytes(self._text[self._held_from :]), final=True)
-        self._held_from = len(self._text)
-        return rest or None
+    def _take(self, end: int, *, final: bool) -> Certain:
+        data = bytes(self._text[self._held_from : end])
+        self._held_from = end
+        rows = None
+        if self._asked.rows:
+            taken, self._rows = self._rows[: len(data)], self._rows[len(data) :]
+            rows = np.array(taken, dtype=np.float32).reshape(-1, VOCABULARY)
+        return Certain(self._decoder.decode(data, final), data, rows)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import trio
 
-from blockswarm.swarm.continuation import Continuation, Verified
+from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.continuation import Certain, Continuation, Verified
 from blockswarm.swarm.drafting.drafting import Drafting
 from blockswarm.swarm.errors import DeadlineError
 from blockswarm.swarm.options import Writing
@@ -13,10 +17,26 @@ from blockswarm.swarm.report import CallReport
 from blockswarm.swarm.session import Session
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A part of a text, as soon as it is certain."""
+
+    text: str
+    """Its characters; those of bytes that are no UTF-8 are U+FFFD. Lags behind ``data`` within a character."""
+    data: bytes
+    """Its bytes."""
+    rows: Float32 | None
+    """Natural-log probabilities each byte was drawn from, float32 ``[len(data), 256]``, if asked for."""
+    last: bool
+    """Whether the text ends here. Every text has a last piece, which may be empty."""
+    report: CallReport
+    """How the call is going; it changes while the text goes on."""
+
+
 class Generation:
     """A text that the swarm writes.
 
-    Its total time is bounded by ``asked.timeout`` seconds of *work*: a reader who takes his time between two pieces of
+    Its total time is bounded by ``asked.seconds`` seconds of *work*: a reader who takes his time between two pieces of
     a stream uses none of it up.
 
     Parameters
@@ -37,7 +57,7 @@ class Generation:
         self._text = Continuation(prompt, asked, session.core.manifest.model.context)
         self._drafting = drafting
         self._alone = False  # the next byte must be asked for by itself
-        self._left = asked.timeout
+        self._left = asked.seconds
 
     @property
     def report(self) -> CallReport:
@@ -49,8 +69,8 @@ class Generation:
         """Prompt and output so far."""
         return self._text.text
 
-    async def next_piece(self) -> str | None:
-        """The next text that is certain, None at the end.
+    async def next_piece(self) -> Piece:
+        """The next part that is certain, with at least one byte unless it is the last; an empty one after that.
 
         Raises
         ------
@@ -60,24 +80,41 @@ class Generation:
         began = trio.current_time()
         try:
             with trio.move_on_after(self._left) as scope:
-                piece = await self._advance()
+                certain = await self._advance()
         finally:
             self._left -= trio.current_time() - began
             self._session.report.seconds += trio.current_time() - began
         if not scope.cancelled_caught:
-            return piece
+            self.report.finish_reason = self._text.finish_reason
+            return Piece(*certain, last=self._text.ended, report=self.report)
         waiting = ", ".join(f"block {block}" for block in sorted(self._session.unanswered))
         written = f"{self._text.written} of {self._asked.max_bytes} bytes written"
         raise DeadlineError(
-            f"{self._asked.timeout:g} s were not enough: {written}" + (f", waiting for {waiting}" if waiting else "")
+            f"{self._asked.seconds:g} s were not enough: {written}" + (f", waiting for {waiting}" if waiting else "")
         )
 
-    async def _advance(self) -> str | None:
+    async def whole(self) -> Piece:
+        """All that is left as one piece; raises as `next_piece` does."""
+        pieces = [await self.next_piece()]
+        while not pieces[-1].last:
+            pieces.append(await self.next_piece())
+        return Piece(
+            text="".join(piece.text for piece in pieces),
+            data=b"".join(piece.data for piece in pieces),
+            rows=np.concatenate([piece.rows for piece in pieces if piece.rows is not None])
+            if self._asked.rows
+            else None,
+            last=True,
+            report=self.report,
+        )
+
+    async def _advance(self) -> Certain:
         while not self._text.ended:
             await self._step()
-            if piece := self._text.release():
-                return piece
-        return self._text.flush()
+            certain = self._text.release()
+            if certain.data or self._text.ended:
+                return certain
+        return self._text.release()  # no byte was wanted
 
     async def _step(self) -> None:
         session, text, drafting = self._session, self._text, self._drafting

@@ -186,14 +186,14 @@ class LocalModel:
             report.seconds += time.perf_counter() - began
             if report.first_byte_seconds is None:
                 report.first_byte_seconds = report.seconds
-            if piece := text.release():
+            report.finish_reason = text.finish_reason
+            if piece := text.release().text:
                 yield piece
-            if report.seconds > asked.timeout and not text.ended:
+            if report.seconds > asked.seconds and not text.ended:
                 raise DeadlineError(
-                    f"{asked.timeout:g} s were not enough: {text.written} of {asked.max_bytes} bytes written"
+                    f"{asked.seconds:g} s were not enough: {text.written} of {asked.max_bytes} bytes written"
                 )
-        if rest := text.flush():
-            yield rest
+        report.finish_reason = text.finish_reason
 
     def _read(self, call: str, text: bytes, rows: Spans, use: Callable[[int, Float32], None], asked: Reading) -> None:
         """Compute the ranges ``rows`` of rows of ``text``, and hand them on piece by piece."""
@@ -213,5 +213,5 @@ class LocalModel:
                 report.seconds = time.perf_counter() - began
                 if asked.progress is not None:
                     asked.progress(report.bytes, total)
-                if report.seconds > asked.timeout and report.bytes < total:
-                    raise DeadlineError(f"{asked.timeout:g} s were not enough: {report.bytes} of {total} bytes read")
+                if report.seconds > asked.seconds and report.bytes < total:
+                    raise DeadlineError(f"{asked.seconds:g} s were not enough: {report.bytes} of {total} bytes read")

@@ -7,8 +7,6 @@ any training (docs/serving.md); this exists to measure a swarm's lines and block
 
 from __future__ import annotations
 
-import numpy as np
-
 from blockswarm.naming import option
 from blockswarm.swarm.chain import sweep_at_once
 from blockswarm.swarm.chain_messages import Draw
@@ -46,13 +44,18 @@ class OneSweep(Generation):
     async def _step(self) -> None:
         asked, text, session = self._asked, self._text, self._session
         chunk, seed = text.unknown(), asked.drawn_seed
-        drawn = await sweep_at_once(session, chunk, seed, Draw(asked.temperature, asked.top_k, asked.top_p))
-        if not isinstance(drawn, bytes):
-            rows = await read(session, chunk, readout="sweep", seed=seed)
-            drawn = bytes(text.choose(row, text.position + number) for number, row in enumerate(np.asarray(rows)))
+        # Who wants the rows gets them, and draws here: the bytes are the same.
+        draw = Draw(asked.temperature, asked.top_k, asked.top_p)
+        drawn = None if asked.rows else await sweep_at_once(session, chunk, seed, draw)
         before = text.written
-        for byte in drawn:
-            text.take(byte)
-            if text.ended:
-                break
+        if isinstance(drawn, bytes):
+            for byte in drawn:
+                text.take(byte)
+                if text.ended:
+                    break
+        else:
+            for row in await read(session, chunk, readout="sweep", seed=seed):
+                text.add(row)
+                if text.ended:
+                    break
         self._count(0, Verified(text.written - before, 0))

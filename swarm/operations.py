@@ -60,17 +60,14 @@ async def begin(core: Core, prompt: bytes, asked: Writing) -> Generation:
     drafting = None if alone else await core.shelf.open(asked.drafter, blocks=len(core.blocks))
     if asked.drafter == "block" and not alone:
         begin_fetch(core)
-    session = await _bounded(asked.timeout, lambda: open_session(core, asked.pin, patience, report))
+    session = await _bounded(asked.seconds, lambda: open_session(core, asked.pin, patience, report))
     return OneSweep(session, prompt, asked) if alone else Generation(session, prompt, asked, drafting)
 
 
 async def generate(core: Core, prompt: bytes, asked: Writing) -> tuple[str, CallReport]:
     """The whole text at once, and how it went."""
     generation = await begin(core, prompt, asked)
-    pieces: list[str] = []
-    while (piece := await generation.next_piece()) is not None:
-        pieces.append(piece)
-    return "".join(pieces), generation.report
+    return (await generation.whole()).text, generation.report
 
 
 async def logprobs(core: Core, text: bytes, asked: Reading) -> tuple[Float32, CallReport]:
@@ -151,7 +148,7 @@ async def _read(
     sweep = asked.readout == "sweep"
     report = CallReport(call, asked.readout, seed=asked.seed if sweep else None)
     began = trio.current_time()
-    patience = None if sweep else max(BEST_EFFORT_SECONDS, asked.timeout * READING_SHARE)
+    patience = None if sweep else max(BEST_EFFORT_SECONDS, asked.seconds * READING_SHARE)
     session: Session | None = None
 
     async def work() -> CallReport:
@@ -169,7 +166,7 @@ async def _read(
         total = sum(end - begin for begin, end in rows)
         return f"{report.bytes} of {total} bytes read, waiting for {', '.join(f'block {block}' for block in blocks)}"
 
-    return await _bounded(asked.timeout, work, waiting)
+    return await _bounded(asked.seconds, work, waiting)
 
 
 T = TypeVar("T")

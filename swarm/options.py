@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from blockswarm.model.mixing import Readout
 from blockswarm.model.sampling import check_sampling
 from blockswarm.naming import option
+from blockswarm.swarm.deadline import Deadline, check_timeout
 from blockswarm.swarm.errors import ArgumentError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 from blockswarm.swarm.messages import StateName
@@ -44,7 +44,7 @@ class WritingOptions(TypedDict, total=False):
     best_effort: bool
     readout: WritingReadout
     draft: str | Path
-    timeout: float
+    timeout: float | Deadline
     pin: PinChoice
 
 
@@ -53,7 +53,7 @@ class ReadingOptions(TypedDict, total=False):
 
     readout: Readout
     seed: int
-    timeout: float
+    timeout: float | Deadline
     pin: PinChoice
     progress: Progress | None
 
@@ -72,9 +72,13 @@ class Writing:
     readout: WritingReadout = "parallel"
     draft: str | Path = "ngram"
     """Who guesses ahead; see ``blockswarm.swarm.drafting.shelf``."""
-    timeout: float = 120.0
-    """Seconds for the whole text."""
+    timeout: float | Deadline = 120.0
+    """For the whole text."""
     pin: PinChoice = None
+    rows: bool = False
+    """Whether each piece comes with the log-probabilities its bytes were drawn from."""
+    seconds: float = field(init=False)
+    """What ``timeout`` came to when this was made."""
 
     def __post_init__(self) -> None:
         check_sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
@@ -87,13 +91,13 @@ class Writing:
         if self.drafter not in DRAFTERS and not Path(self.drafter).is_file():
             names = ", ".join(DRAFTERS)
             raise ArgumentError(f"{option('draft')} {self.drafter!r}: must be {names}, or an n-gram file that is there")
-        check_timeout(self.timeout)
+        object.__setattr__(self, "seconds", check_timeout(self.timeout))
 
     @property
     def stops(self) -> tuple[bytes, ...]:
-        """The stop strings as bytes, empty ones left out."""
+        """The stop strings as bytes, the longest first, empty ones left out."""
         marks = [self.stop] if isinstance(self.stop, str | bytes) else self.stop
-        return tuple(filter(None, map(as_bytes, marks)))
+        return tuple(sorted(filter(None, map(as_bytes, marks)), key=len, reverse=True))
 
     @property
     def row_readout(self) -> Readout:
@@ -117,14 +121,16 @@ class Reading:
 
     readout: Readout = "parallel"
     seed: int = 0
-    timeout: float = 600.0
+    timeout: float | Deadline = 600.0
     pin: PinChoice = None
     progress: Progress | None = None
+    seconds: float = field(init=False)
+    """What ``timeout`` came to when this was made."""
 
     def __post_init__(self) -> None:
         _readout(self.readout)
         _seed(self.seed)
-        check_timeout(self.timeout)
+        object.__setattr__(self, "seconds", check_timeout(self.timeout))
 
 
 def as_bytes(text: str | bytes) -> bytes:
@@ -134,13 +140,6 @@ def as_bytes(text: str | bytes) -> bytes:
     if isinstance(text, bytes | bytearray | memoryview):
         return bytes(text)
     raise ArgumentError(f"text must be str or bytes, is {type(text).__name__}")
-
-
-def check_timeout(timeout: float) -> float:
-    """``timeout`` if it is a positive, finite number of seconds."""
-    if not 0 < timeout < math.inf:
-        raise ArgumentError(f"{option('timeout')} {timeout!r}: must be a positive number of seconds")
-    return timeout
 
 
 def read_pin(pin: PinChoice, manifest: Manifest) -> Pin | None:

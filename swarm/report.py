@@ -6,12 +6,15 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 class IncompleteAnswerWarning(UserWarning):
     """An answer was made without one or more blocks, because nobody serves them."""
 
+
+FinishReason = Literal["stop", "length"]
+"""Why a text ended: before a stop string, or because it had as many bytes as were wanted."""
 
 MAX_EVENTS = 1000
 """Events kept; a client may live for weeks."""
@@ -56,6 +59,8 @@ class CallReport:
     """Seed that repeats the text, while the swarm still serves these states."""
     pin: dict[str, object] | None = None
     """States the answer came from (those at its end, if they had to change); see ``Pin.as_json``."""
+    finish_reason: FinishReason | None = None
+    """Why a text ended; None before that, and for log-probabilities."""
     bytes: int = 0
     """Bytes generated, or rows of log-probabilities."""
     round_trips: int = 0

@@ -38,6 +38,8 @@ HIVEMIND_USERS = (
 LIBP2P_USERS = (
     "blockswarm.swarm.client",
     "blockswarm.cli.generate",
+    "blockswarm.cli.gateway",
+    "blockswarm.swarm.gateway.server",
     "blockswarm.cli.evaluate",
     "blockswarm.cli.export",
     "blockswarm.cli.status",

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from blockswarm.cli.asking import CONNECT_SECONDS, MET_PEERS, Budget, connected
+from blockswarm.cli.asking import CONNECT_SECONDS, MET_PEERS, connected
 from blockswarm.dht.errors import PeersFileError
 from blockswarm.dht.known_peers import KnownPeers
-from blockswarm.errors import UsageError
 from blockswarm.swarm import SwarmClient
-from blockswarm.swarm.errors import DeadlineError
+from blockswarm.swarm.deadline import Deadline
 
 ADDRESS = "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
 
@@ -38,38 +37,12 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-class Watch:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_connecting_uses_up_the_time_for_the_whole() -> None:
-    watch = Watch()
-    budget = Budget(20.0, watch)
-    watch.now += 12.5
-    assert budget.left() == 7.5
-    watch.now += 7.5
-    with pytest.raises(DeadlineError, match="20 s were not enough: connecting"):
-        budget.left()
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_time_that_is_none_is_refused(seconds: float) -> None:
-    with pytest.raises(UsageError, match="timeout"):
-        Budget(seconds)
-
-
 @pytest.mark.parametrize(("seconds", "allowed"), [(5.0, 5.0), (300.0, CONNECT_SECONDS), (None, CONNECT_SECONDS)])
 def test_connecting_takes_no_longer_than_its_own_bound_or_what_is_left(
     seconds: float | None, allowed: float, connections: list[dict[str, Any]]
 ) -> None:
-    budget = None if seconds is None else Budget(seconds, Watch())
-    with connected(None, (ADDRESS,), None, budget):
+    deadline = None if seconds is None else Deadline(seconds, lambda: 100.0)
+    with connected(None, (ADDRESS,), None, deadline):
         pass
     assert connections[0]["timeout"] == allowed
 

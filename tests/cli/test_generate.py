@@ -12,8 +12,8 @@ import pytest
 
 from blockswarm.cli import generate
 from blockswarm.cli import main as front
-from blockswarm.cli.asking import Budget
 from blockswarm.cli.generate import _write
+from blockswarm.swarm.deadline import Deadline
 from blockswarm.swarm.errors import DeadlineError
 from blockswarm.swarm.report import CallReport, ClientStats
 
@@ -70,7 +70,7 @@ def test_time_begins_when_the_prompt_is_there_and_connecting_counts(
         yield Answering()
 
     monkeypatch.setattr("sys.stdin", stdin)
-    monkeypatch.setattr(generate, "Budget", lambda seconds: Budget(seconds, lambda: stdin.now))
+    monkeypatch.setattr(generate, "Deadline", lambda seconds: Deadline(seconds, lambda: stdin.now))
     monkeypatch.setattr(generate, "asked_model", opened)
     assert front.run(["generate", "-", "--timeout", "5", "--json", *where]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == f"The in {left:g} s"

@@ -8,19 +8,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
+import openai
 import pytest
 
 from blockswarm.peer.local import LocalSwarm
-from blockswarm.peer.node import Node
 from blockswarm.swarm import LocalModel
-from blockswarm.swarm.manifest import EMBEDDING
+from blockswarm.swarm.gateway.answers import fingerprint_of
 from blockswarm.swarm.model_folder import read_model_folder
 from tests.integration.clients import Answer, connected
 from tests.integration.commands import run_command
+from tests.integration.gateways import gateway_of
+from tests.integration.serving import Served, newest_round, one, start_served
 from tests.integration.small import PATIENCE, peer_id, peer_ids, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -30,66 +31,9 @@ UNTRAINED = math.log(256)
 """Nats per byte of a model that knows nothing."""
 
 
-@dataclass(frozen=True)
-class Served:
-    """A swarm of two blocks with two holders each; the last tests kill some of them."""
-
-    swarm: LocalSwarm
-    holders: dict[int, list[Node]]
-
-    @property
-    def spares(self) -> list[Node]:
-        """The second holder of each block."""
-        return [nodes[1] for nodes in self.holders.values()]
-
-    @property
-    def victims(self) -> list[Node]:
-        """The first holder of each block."""
-        return [nodes[0] for nodes in self.holders.values()]
-
-    def ask(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command of the command line in the swarm's folder, where its peers file lies."""
-        return self.swarm.command(*arguments, timeout=PATIENCE, check=check)
-
-
 @pytest.fixture(scope="module")
 def served(start_swarm: Callable[..., LocalSwarm]) -> Served:
-    swarm = start_swarm(blocks=2)
-    started = [(block, swarm.start_volunteer(block)) for _ in range(2) for block in range(2)]
-    holders: dict[int, list[Node]] = {0: [], 1: []}
-    for block, node in started:
-        holders[block].append(node)
-    # A client takes the states most holders have: until a round of all of them, those are the untrained ones.
-    everybody = swarm.volunteers()
-    groups = {EMBEDDING: everybody, **holders}
-    wait_until(
-        lambda: all(agree(nodes, subject) for subject, nodes in groups.items()), "states of all", nodes=everybody
-    )
-    return Served(swarm, holders)
-
-
-def agree(nodes: Sequence[Node], subject: int) -> bool:
-    """Whether there is a state of ``subject`` that all of ``nodes`` committed."""
-    owners: dict[str, set[str]] = {}
-    for node in nodes:
-        node.poll()
-        for event in node.events:
-            if event["event"] == "round" and event["subject"] == subject and event["committed"]:
-                owners.setdefault(event["digest"], set()).add(node.name)
-    return any(len(names) == len(nodes) for names in owners.values())
-
-
-def one(lines: list[str]) -> str:
-    """The only line there is."""
-    assert len(lines) == 1, lines
-    return lines[0]
-
-
-def newest_round(node: Node) -> int:
-    """The newest round of its block that a holder committed; 0 before the first."""
-    node.poll()
-    rounds = [event for event in node.events if event["event"] == "round" and event["subject"] >= 0]
-    return max((int(event["round"]) for event in rounds if event["committed"]), default=0)
+    return start_served(start_swarm(blocks=2))
 
 
 def test_status_shows_who_holds_what(served: Served) -> None:
@@ -183,6 +127,67 @@ def test_logprobs_are_those_of_a_distribution(served: Served) -> None:
             for row in rows:
                 assert len(row) == 256
                 assert sum(map(math.exp, row)) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_programs_made_for_openai_get_the_swarms_text_from_the_gateway(served: Served) -> None:
+    with connected(served.swarm) as swarm, gateway_of(served.swarm) as gateway, gateway.client() as client:
+        wanted = {"model": client.models.list().data[0].id, "prompt": "The ", "max_tokens": 24, "seed": 3}
+        assert wanted["model"] == served.swarm.manifest.run_id
+
+        def both() -> tuple[str, openai.types.Completion] | None:
+            """The client's text and the gateway's, once both come from the same states: training goes on."""
+            text = swarm.do("generate", prompt="The ", max_bytes=24, seed=3, temperature=1.0)
+            answer = client.completions.create(**wanted, logprobs=2)
+            same = answer.system_fingerprint == fingerprint_of([text.last["pin"]])
+            return (text.result, answer) if same else None
+
+        text, answer = wait_until(both, "text of the same states", nodes=served.swarm.volunteers())
+        assert answer.choices[0].text == text and answer.usage.completion_tokens == 24
+        assert len(answer.choices[0].logprobs.token_logprobs) == 24
+
+        stop = text[5:7]
+        streams = {(): "length", (stop,): "stop"}
+        for stops, reason in streams.items():
+            *chunks, last = client.completions.create(
+                **wanted, stop=list(stops), stream=True, stream_options={"include_usage": True}
+            )
+            written = "".join(chunk.choices[0].text for chunk in chunks)
+            if chunks[-1].system_fingerprint == answer.system_fingerprint:
+                assert written == (text if reason == "length" else text[: text.index(stop)])
+                assert chunks[-1].choices[0].finish_reason == reason
+            assert last.usage.completion_tokens <= 24
+
+        with pytest.raises(openai.BadRequestError, match="temperature"):
+            client.completions.create(**wanted, temperature=9)
+        with gateway.client("wrong") as stranger, pytest.raises(openai.AuthenticationError):
+            stranger.models.list()
+
+
+def test_a_gateway_takes_on_what_it_can_and_ends_cleanly(served: Served) -> None:
+    with gateway_of(served.swarm, "--concurrency", "1", "--queue", "0") as gateway, gateway.client() as client:
+        wanted = {"model": gateway.run_id, "prompt": "The ", "max_tokens": 2048}
+        stream = client.completions.create(**wanted, stream=True)
+        next(iter(stream))
+        with pytest.raises(openai.RateLimitError) as refused:
+            client.completions.create(**wanted)
+        assert int(refused.value.response.headers["retry-after"]) >= 1
+        stream.close()  # hanging up gives the place back
+
+        def admitted() -> openai.Stream[openai.types.Completion] | None:
+            try:
+                return client.completions.create(**wanted, stream=True)
+            except openai.RateLimitError:
+                return None
+
+        stream = wait_until(admitted, "free place")
+        next(iter(stream))
+        began = time.monotonic()
+        gateway.process.send_signal(signal.SIGINT)
+        with pytest.raises(openai.APIError, match="shutting down"):
+            for _ in stream:
+                pass
+        assert gateway.process.wait(PATIENCE) == 0
+        assert time.monotonic() - began < 5.0
 
 
 IN_A_LOOP = """

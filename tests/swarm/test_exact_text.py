@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,7 @@ def write(
             session = await operations.open_session(swarm.core, asked.pin, None, report)
             spoil(swarm)
             generation = make(session, prompt, asked, *filter(None, [drafting()]))
-            while await generation.next_piece() is not None:
-                pass
+            await generation.whole()
             nursery.cancel_scope.cancel()
         return generation.text, report, swarm
 
@@ -240,6 +240,7 @@ def test_one_sweep_draws_all_bytes_at_once_as_the_sweep_of_an_unknown_text_says(
 
     again, report, _ = write(model, prompt, asked, make=OneSweep, spoil=spoil)
     assert again == found and report.round_trips == 1 + SMALL.blocks
+    assert write(model, prompt, replace(asked, rows=True), make=OneSweep)[0] == found
 
 
 def test_one_sweep_takes_no_more_than_one_window(model: Model) -> None:
