@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("model", "dht", "swarm", "peer", "cli")
+PACKAGES = ("model", "dht", "swarm", "peer", "lab", "cli")
 
 
 @pytest.fixture(scope="module")
