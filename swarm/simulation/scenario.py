@@ -113,6 +113,8 @@ class Start(Part):
 class Volunteer(Part):
     """One of the first volunteers, as given: to simulate machines that are known. What is left out is drawn."""
 
+    peer_id: Annotated[str, Field(pattern=r"^[1-9A-HJ-NP-Za-km-z]{16,64}$")] | None = None
+    """Its id, from which it follows who leads which round."""
     block: Annotated[int, Field(ge=0)] | None = None
     up_mbit: Positive | None = None
     down_mbit: Positive | None = None
