@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -61,7 +62,7 @@ WITHIN = {"participation": 0.05, "round_s": 0.15, "bytes": 0.15}
 """Largest difference that passes: of participation itself, of the others as a share of the real figure."""
 
 DIFFERENCES = (
-    "real members hear of a commit half a round trip after the vote that decides it; the simulation counts to that vote",
+    "real members hear of a commit half a round trip after the vote that decides it, which the simulation counts to",
     "a part cut off at its deadline has moved bytes that nobody reports; the simulation counts it as moved whole",
     "on the wire there are headers, acknowledgements and pings as well; the simulation has none",
     "real time includes Python, hashing and a busy machine's scheduling; the simulation has lines and calls alone",
@@ -266,14 +267,14 @@ def compare(real: Figures, simulated: Figures) -> dict[str, Any]:
     return rows
 
 
-def run(name: str, rounds: int, round_seconds: float, seed: int) -> dict[str, Any]:
-    """One scenario, real and simulated."""
+def run(name: str, rounds: int, round_seconds: float, seed: int, folder: Path | None) -> dict[str, Any]:
+    """One scenario, real and simulated; the volunteers' logs stay in ``folder``."""
     scenario = SCENARIOS[name]
     line = Link(rate_mbit=RATE_MBIT)
     hosts = 1 + REPLICAS * MODEL.blocks
     with (
         World.build(hosts, link=Link(delay_ms=DELAY_MS), uplink=line, downlink=line, seed=seed) as world,
-        LocalSwarm(manifest=manifest_of(round_seconds), seed=seed) as swarm,
+        LocalSwarm(folder=folder and folder / name, manifest=manifest_of(round_seconds), seed=seed) as swarm,
     ):
         for number in scenario.slow:
             world.set_uplink(number + 1, Link(rate_mbit=SLOW_MBIT))
@@ -311,6 +312,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     top.add_argument("--rounds", type=int, default=20, help="measured, after everybody trains (default 20)")
     top.add_argument("--round-seconds", type=float, default=10.0)
     top.add_argument("--seed", type=int, default=0)
+    top.add_argument("--folder", type=Path, help="keep the volunteers' logs here")
     top.add_argument("--json", action="store_true", help="print one JSON object last")
     options = top.parse_args(arguments)
     if options.rounds < 4:
@@ -320,7 +322,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     rows = []
     for name in options.scenarios:
-        rows.append(run(name, options.rounds, options.round_seconds, options.seed))
+        rows.append(run(name, options.rounds, options.round_seconds, options.seed, options.folder))
         show(rows[-1])
     print("why they differ: " + "; ".join(DIFFERENCES))
     if options.json:

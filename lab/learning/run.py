@@ -26,6 +26,7 @@ from blockswarm.lab.tasks import Worker
 from blockswarm.lab.training import Trained
 from blockswarm.lab.wants import CACHE, Source, Step
 from blockswarm.naming import option
+from blockswarm.swarm.simulation.parts import read_part
 
 FORMAT = 1
 """Counts up when the same case would no longer give the same figures."""
@@ -134,7 +135,8 @@ def _prepare(asked: Run) -> _Prepared:
         raise LabUsageError(f"no size {asked.size!r}; there are {', '.join(LAB_SIZES)}")
     pace = recipe_from(asked.recipe)
     changes = {name: getattr(asked, name) for name in ("blocks", "replicas", "rounds")}
-    pace = Pace.model_validate({**pace.model_dump(), **{k: v for k, v in changes.items() if v is not None}})
+    given = {name: value for name, value in changes.items() if value is not None}
+    pace = read_part(Pace, {**pace.model_dump(), **given}, source=asked.recipe)
     model = replace(LAB_SIZES[asked.size], blocks=pace.blocks)
     regimes = [regime_from(text) for text in dict.fromkeys(asked.regimes)]
     policies = [policy_from(name) for name in dict.fromkeys(asked.policies)]
