@@ -9,8 +9,8 @@ that processors idle and lines decide. Rounds count from the first one that begi
 the one in which somebody leaves does not.
 
 ``participation`` is accepted updates ÷ replicas that were there; ``round_s`` the mean time from the end of training to
-the commit, over committed rounds of blocks; ``bytes`` all IP packets that volunteers sent, in the simulation all
-purposes together; ``averaging_bytes`` what they received of others' updates and means, by their own reports.
+the commit, over committed rounds of blocks; ``bytes`` what all volunteers received of others' updates and means,
+by their own reports; ``wire_bytes`` all IP packets that they sent, in the simulation all purposes together.
 A scenario passes with participation within .05, and ``round_s`` and ``bytes`` within 15 %. ``bench_late_share`` is the
 share of packets that the bench handed over more than a millisecond late: on a busy machine the real half is slower
 than its lines. Needs root.
@@ -65,10 +65,10 @@ WITHIN = {"participation": 0.05, "round_s": 0.15, "bytes": 0.15}
 """Largest difference that passes: of participation itself, of the others as a share of the real figure."""
 
 DIFFERENCES = (
-    "real members hear of a commit half a round trip after the vote that decides it, which the simulation counts to",
+    "TCP's slow start, Python, hashing and a busy machine make real rounds longer; the simulation has none of them",
     "a part cut off at its deadline has moved bytes that nobody reports; the simulation counts them",
-    "on the wire there are headers, acknowledgements and pings as well; the simulation has none",
-    "real time includes Python, hashing and a busy machine's scheduling; the simulation has lines and calls alone",
+    "on the wire there are headers, acknowledgements and the directory's own chatter; the simulation has less of them",
+    "what a member says while it still sends may arrive in time or not; in the simulation it never does",
 )
 """Why the two halves are not the same."""
 
@@ -91,7 +91,7 @@ class Figures:
     participation: float
     round_s: float
     bytes: float
-    averaging_bytes: float
+    wire_bytes: float
     commits: int
 
 
@@ -178,8 +178,8 @@ class Real:
         return Figures(
             participation=accepted / expected,
             round_s=statistics.fmean(lasted) if lasted else 0.0,
-            bytes=wire,
-            averaging_bytes=received,
+            bytes=received,
+            wire_bytes=wire,
             commits=len(lasted),
         )
 
@@ -228,6 +228,7 @@ def simulate(real: Real, first: int, rounds: int, middle: int, left: float) -> F
     last = first + rounds - 1
     hours = last * manifest.rounds.seconds / 3600
     simulation = Simulation(SwarmShape.of(manifest), scenario, peers=len(volunteers), hours=hours)
+    simulation.done = first - 1  # everybody has the newest state as the first round begins, as those who have just come
     tally, peers = simulation.tally, simulation.world.peers
     averaging = PURPOSES.index("averaging")
     marks: dict[int, tuple[int, int, int, float, float]] = {}
@@ -236,7 +237,7 @@ def simulate(real: Real, first: int, rounds: int, middle: int, left: float) -> F
         received = float(peers.received[:, averaging].sum())
         marks[done] = (tally.accepted, tally.eligible, len(tally.round_seconds), received, float(peers.sent.sum()))
 
-    mark(0)
+    mark(first - 1)
     for done in simulation.run():
         mark(done)
     accepted = eligible = 0
@@ -252,8 +253,8 @@ def simulate(real: Real, first: int, rounds: int, middle: int, left: float) -> F
     return Figures(
         participation=accepted / max(1, eligible),
         round_s=statistics.fmean(lasted) if lasted else 0.0,
-        bytes=marks[last][4] - marks[first - 1][4],
-        averaging_bytes=received,
+        bytes=received,
+        wire_bytes=marks[last][4] - marks[first - 1][4],
         commits=len(lasted),
     )
 
@@ -261,7 +262,7 @@ def simulate(real: Real, first: int, rounds: int, middle: int, left: float) -> F
 def compare(real: Figures, simulated: Figures) -> dict[str, Any]:
     """Both side by side, how far apart, and whether within bounds."""
     rows: dict[str, Any] = {}
-    for name in ("participation", "round_s", "bytes", "averaging_bytes", "commits"):
+    for name in ("participation", "round_s", "bytes", "wire_bytes", "commits"):
         mine, theirs = float(getattr(real, name)), float(getattr(simulated, name))
         apart = abs(mine - theirs) if name == "participation" else abs(mine - theirs) / max(mine, 1e-9)
         rows[name] = {"real": round(mine, 4), "simulated": round(theirs, 4), "difference": round(apart, 4)}

@@ -37,7 +37,7 @@ def test_one_slow_line_is_late_in_every_round(ids: list[str]) -> None:
     # Four rounds of six, of whom five are in time; the round of the departure does not count; three of five.
     assert figures.participation == pytest.approx((4 * 5 + 3 * 4) / (4 * 6 + 3 * 5), abs=0.1)
     assert figures.commits <= 2 * 7
-    assert figures.bytes > figures.averaging_bytes > 0
+    assert figures.wire_bytes > figures.bytes > 0
 
 
 def test_two_slow_lines_take_participation_under_four_fifths(ids: list[str]) -> None:
@@ -45,8 +45,8 @@ def test_two_slow_lines_take_participation_under_four_fifths(ids: list[str]) -> 
 
 
 def test_differences_are_judged_by_their_bounds() -> None:
-    real = Figures(participation=0.75, round_s=4.0, bytes=1e8, averaging_bytes=8e7, commits=14)
-    near = compare(real, replace(real, participation=0.79, round_s=4.5, bytes=0.9e8, averaging_bytes=1.0))
+    real = Figures(participation=0.75, round_s=4.0, bytes=1e8, wire_bytes=2e8, commits=14)
+    near = compare(real, replace(real, participation=0.79, round_s=4.5, bytes=0.9e8, wire_bytes=1.0))
     assert all(row.get("within", True) for row in near.values())
     far = compare(real, replace(real, participation=0.69, round_s=5.0))
     assert [name for name, row in far.items() if not row.get("within", True)] == ["participation", "round_s"]
