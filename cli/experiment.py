@@ -6,18 +6,8 @@ from pathlib import Path
 
 import click
 
-from blockswarm.cli.options import PathType
+from blockswarm.cli.options import PathType, seeds
 from blockswarm.cli.output import print_json
-
-
-def _seeds(value: str) -> tuple[int, ...]:
-    try:
-        seeds = tuple(dict.fromkeys(int(part) for part in value.split(",")))
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not a list of whole numbers such as 0,1,2") from None
-    if not seeds or min(seeds) < 0:
-        raise click.BadParameter(f"{value!r}: give at least one seed, none below 0")
-    return seeds
 
 
 @click.command()
@@ -28,7 +18,7 @@ def _seeds(value: str) -> tuple[int, ...]:
     show_default=True,
     help="tiny, small, base (the paper's shapes, for a GPU), or smoke (a trial run of seconds).",
 )
-@click.option("--seeds", type=_seeds, default="0,1,2", show_default=True, metavar="N,N…")
+@click.option("--seeds", type=seeds, default="0,1,2", show_default=True, metavar="N,N…")
 @click.option(
     "--data",
     default="docs",

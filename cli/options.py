@@ -40,6 +40,17 @@ def bandwidth(value: str) -> float:
     return float(number) * _FACTORS[(factor or "").lower()] / (8 if unit.lower() == "bit" else 1)
 
 
+def seeds(value: str) -> tuple[int, ...]:
+    """``0,1,2`` as numbers, each once, as a click type."""
+    try:
+        found = tuple(dict.fromkeys(int(part) for part in value.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers such as 0,1,2") from None
+    if not found or min(found) < 0:
+        raise click.BadParameter(f"{value!r}: give at least one seed, none below 0")
+    return found
+
+
 def finding_peers(function: Function) -> Function:
     """``--peers-file`` and ``--peer``: where the swarm is found."""
     for option in (

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import queue
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from blockswarm.lab.errors import LabError
 from blockswarm.lab.plan import Plan
+from blockswarm.lab.processes import Task, run_tasks
 from blockswarm.lab.store import Score, Store
-from blockswarm.lab.tasks import begin, begin_apart, do_counting, do_measuring, do_training
+from blockswarm.lab.tasks import do_counting, do_measuring, do_training
 from blockswarm.lab.training import Trained
 from blockswarm.lab.wants import Source, Step, Want, counts_name
 from blockswarm.naming import option
@@ -138,46 +135,13 @@ class Bench:
                 missing[key] = replace(want, readouts=left)
         return missing
 
-    def _run(self, tasks: Iterable[tuple[Callable[..., None], str, Any]]) -> None:
-        """All tasks, in the order given; the first failure or an interrupt ends the others at once."""
-        tasks = list(tasks)
-        if self._jobs == 1:
-            begin(self.source, self.store.folder, self._threads, self._device, self._report)
-            for function, key, subject in tasks:
-                function(key, subject)
-        elif tasks:
-            self._run_apart(tasks)
-
-    def _run_apart(self, tasks: list[tuple[Callable[..., None], str, Any]]) -> None:
-        context = multiprocessing.get_context("spawn")
-        channel = context.Queue()
-        settings = (self.source, self.store.folder, self._threads, self._device, channel)
-        pool = ProcessPoolExecutor(min(self._jobs, len(tasks)), context, begin_apart, settings)
-        try:
-            pending = {pool.submit(function, key, subject) for function, key, subject in tasks}
-            while pending:
-                done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-                for step in _drain(channel):
-                    self._report(step)
-                _raise_first(done)
-            pool.shutdown()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in multiprocessing.active_children():
-                child.terminate()
-            raise
-        finally:
-            channel.close()
-
-
-def _raise_first(done: set[Future[None]]) -> None:
-    for future in done:
-        future.result()
-
-
-def _drain(channel: Any) -> Iterator[Step]:
-    while True:
-        try:
-            yield channel.get_nowait()
-        except queue.Empty:
-            return
+    def _run(self, tasks: Iterable[Task]) -> None:
+        run_tasks(
+            list(tasks),
+            source=self.source,
+            folder=self.store.folder,
+            jobs=self._jobs,
+            threads=self._threads,
+            device=self._device,
+            report=self._report,
+        )

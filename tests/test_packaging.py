@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("model", "dht", "swarm", "peer", "cli")
+PACKAGES = ("model", "dht", "swarm", "peer", "lab", "cli")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,8 @@ def test_the_wheel_holds_every_module(wheel_names: list[str]) -> None:
     ).stdout.split()
     expected = {f"blockswarm/{name}" for name in tracked if name.split("/")[0] in PACKAGES}
     expected |= {name for name in tracked if name.startswith("blockswarm/")}
+    data = subprocess.run(["git", "ls-files", "--", "lab/*.toml"], cwd=ROOT, capture_output=True, check=True, text=True)
+    expected |= {f"blockswarm/{name}" for name in data.stdout.split()}
     assert expected <= set(wheel_names)
     assert "blockswarm/py.typed" in wheel_names
 

@@ -28,6 +28,10 @@ LIE_LENGTH = 30.0
 LIE_SAMPLES = 10.0
 """How many times its samples a ``samples`` liar claims."""
 
+LEADER_WAITS, TAKE_OVER = 0.4, 0.5
+"""Shares of the decide phase after which a leader decides without every report, and the second in its place; of the
+commit phase, after which the second proposes (``peer/allreduce.py``)."""
+
 BUSY_AT_MOST = 0.8
 """Share of an uplink that other traffic can take from averaging: TCP shares a line between flows."""
 
@@ -80,11 +84,13 @@ def run_lists(world: World, times: RoundTimes, lists: Lists) -> Outcome:
     all_in = np.asarray(~missing.any(axis=(1, 2)))
     last = np.where(pairs & ~missing, arrival, begin[:, None, None]).max(axis=(1, 2))
     scattered = np.where(all_in, last, times.scatter_end)
-    reports = reduces & (peers.leaves[row] > scattered[:, None] + lines.delay)
+    # What a member says waits behind what it is still sending: until then it has no voice.
+    heard = present & (begin[:, None] + lines.sending(needs) <= times.scatter_end)
+    reports = reduces & heard & (peers.leaves[row] > scattered[:, None] + lines.delay)
     late = present & (missing & reports[:, None, :]).any(axis=2)
     faulty = present & np.asarray(lies == "nan")
 
-    decided, decided_at = _decided(world, times, lists, scattered, lines)
+    decided, decided_at, rank = _decided(world, times, lists, scattered, heard, lines)
     sound = present & ~late & ~faulty & np.any(reports, axis=1, keepdims=True) & decided[:, None]
     shape = world.shape
     verdicts = decide_all(
@@ -101,18 +107,22 @@ def run_lists(world: World, times: RoundTimes, lists: Lists) -> Outcome:
     own = np.eye(row.shape[1], dtype=bool)[None]
     back = np.where(own, decided_at[:, None, None], back)
     lost = (back > times.gather_end) | (peers.leaves[row][:, :, None] < back)
-    leader_has = ~lost[:, :, 0]
-    included = reports & leader_has
+    # Who decided proposes the outcome: the parts that it has; the second in order waits for the first before it does.
+    included = reports & ~lost[np.arange(len(rank)), :, rank]
+    proposed = np.where(rank == 0, 0.0, times.gather_end + TAKE_OVER * (times.close - times.gather_end))
     pairs = included[:, :, None] & present[:, None, :]
     # A member that lacks a part fetches it by its hash from others until the close; hidden pairs do the same.
-    ready = np.where(pairs, back, 0.0).max(axis=1) + 2.0 * lines.delay
-    holds = present & (ready < times.close) & (peers.leaves[row] > times.close)
+    ready = np.maximum(np.where(pairs, back, 0.0).max(axis=1), proposed[:, None]) + 2.0 * lines.delay
+    holds = (
+        present & (heard | (np.arange(row.shape[1]) > 0)) & (ready < times.close) & (peers.leaves[row] > times.close)
+    )
     votes = holds.sum(axis=1)
     committed = decided & included.any(axis=1) & (verdicts.weights.sum(axis=1) > 0)
     committed &= votes >= np.array([quorum(int(members)) for members in count])
     needed = np.sort(np.where(holds, ready, np.inf), axis=1)
     voted = needed[np.arange(len(count)), np.minimum(count // 2, row.shape[1] - 1)]
-    _count_bytes(world, row, present, needs, collects, decided)
+    lasting = times.scatter_end - begin, np.maximum(times.gather_end - decided_at, 0.0)
+    _count_bytes(world, row, present, parts, lines.moved(needs, collects, lasting), decided)
     return Outcome(
         lists=lists,
         samples=samples,
@@ -143,6 +153,21 @@ class _Lines:
         into = self._seconds(receiving, self._down)
         travel = self.delay[:, :, None] + self.delay[:, None, :]
         return np.asarray(np.maximum(out[:, :, None], into[:, None, :]) + travel)
+
+    def sending(self, amounts: Floats) -> Floats:
+        """Seconds until what members send has left them."""
+        return self._seconds(amounts, self._up)
+
+    def moved(self, needs: Floats, collects: Floats, lasting: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        """Which share of what a member sends has left by the end of scatter, and of gather: then sending is cut off.
+
+        ``lasting`` are the seconds of both phases, shape [lists].
+        """
+        shares = []
+        for sending, seconds in zip((needs, collects), lasting, strict=True):
+            wanted = np.maximum(self._seconds(sending, self._up), 1e-9)
+            shares.append(np.minimum(1.0, seconds[:, None] / wanted))
+        return shares[0], shares[1]
 
     def _seconds(self, amounts: Floats, rate: Floats) -> Floats:
         # A peer that is in two lists, of its block and of the embedding, moves the parts of both at once.
@@ -177,31 +202,42 @@ def _updates(world: World, row: npt.NDArray[np.int64], present: Bools) -> tuple[
     return honest * np.where(lies == "samples", LIE_SAMPLES, 1.0), norms, lies
 
 
-def _decided(world: World, times: RoundTimes, lists: Lists, scattered: Floats, lines: _Lines) -> tuple[Bools, Floats]:
-    """Whether a list's leader, or the second in order, decides, and when everyone knows it."""
+def _decided(
+    world: World, times: RoundTimes, lists: Lists, scattered: Floats, heard: Bools, lines: _Lines
+) -> tuple[Bools, Floats, npt.NDArray[np.int64]]:
+    """Whether a list's leader, or the second in order, decides, when everyone knows it, and which of the two it is."""
     peers, members = world.peers, lists.members
+    span = times.decide_end - times.scatter_end
     report = 2.0 * lines.delay.max(axis=1)
     alone = lists.present.sum(axis=1) == 1
-    at = np.where(alone, scattered, scattered + report)
-    first = lists.present[:, 0] & (peers.leaves[np.maximum(members[:, 0], 0)] > at)
-    middle = times.scatter_end + (times.decide_end - times.scatter_end) / 2
-    has_second = lists.present[:, 1] if members.shape[1] > 1 else np.zeros(len(members), dtype=bool)
+    silent = (lists.present & ~heard).any(axis=1)
+    at = np.where(silent, np.maximum(scattered, times.scatter_end + LEADER_WAITS * span), scattered + report)
+    at = np.where(alone, scattered, at)
+    first = heard[:, 0] & (peers.leaves[np.maximum(members[:, 0], 0)] > at)
+    middle = times.scatter_end + TAKE_OVER * span
+    has_second = heard[:, 1] if members.shape[1] > 1 else np.zeros(len(members), dtype=bool)
     second_row = np.maximum(members[:, min(1, members.shape[1] - 1)], 0)
     second = ~first & has_second & (peers.leaves[second_row] > middle)
     at = np.where(first, at, middle)
     known = np.where(alone, at, at + report)
-    return (first | second) & (known <= times.decide_end), known
+    return (first | second) & (known <= times.decide_end), known, np.where(first | ~second, 0, 1)
 
 
 def _count_bytes(
-    world: World, row: npt.NDArray[np.int64], present: Bools, needs: Floats, collects: Floats, decided: Bools
+    world: World,
+    row: npt.NDArray[np.int64],
+    present: Bools,
+    parts: Floats,
+    moved: tuple[Floats, Floats],
+    decided: Bools,
 ) -> None:
     """Scatter, and where it came to a decision gather, of everyone who was listed."""
     peers = world.peers
-    gathered = decided[:, None] & present
-    sent = np.where(present, needs, 0.0) + np.where(gathered, collects, 0.0)
-    received = np.where(present, collects, 0.0) + np.where(gathered, needs, 0.0)
-    for amounts, count in ((sent, peers.send), (received, peers.receive)):
+    others = present[:, :, None] & present[:, None, :] & ~np.eye(row.shape[1], dtype=bool)
+    scattered = np.where(others, parts[:, None, :] * moved[0][:, :, None], 0.0)
+    gathered = np.where(others & decided[:, None, None], (parts * moved[1])[:, :, None], 0.0)
+    for axis, count in ((2, peers.send), (1, peers.receive)):
+        amounts = (scattered + gathered).sum(axis=axis)
         total = np.bincount(row[present], weights=amounts[present], minlength=peers.count).astype(np.float64)
         rows = np.flatnonzero(total)
         count("averaging", rows, total[rows])

@@ -162,15 +162,20 @@ class Peers:
         # Raw bytes of one draw: reproducible, and as different as real keys.
         keys = rng.bytes(32 * size)
         for start in range(0, 32 * size, 32):
-            encoded = base58.b58encode(_PEER_ID_PREFIX + keys[start : start + 32])
-            self.order[rows[start // 32]] = int.from_bytes(encoded[8:16], "big") >> 1  # all begin with 12D3KooW
-            self.encoded.append(encoded)
-            self.ids.append(encoded.decode())
+            self.encoded.append(b"")
+            self.ids.append("")
+            self._name(int(rows[start // 32]), base58.b58encode(_PEER_ID_PREFIX + keys[start : start + 32]))
         return rows
+
+    def _name(self, row: int, encoded: bytes) -> None:
+        self.order[row] = int.from_bytes(encoded[8:16], "big") >> 1  # all begin with 12D3KooW
+        self.encoded[row], self.ids[row] = encoded, encoded.decode()
 
     def describe(self, rows: Ints) -> None:
         """Give the first of ``rows`` what the scenario says of its volunteers."""
         for row, given in zip(rows.tolist(), self._scenario.volunteers, strict=False):
+            if given.peer_id is not None:
+                self._name(row, given.peer_id.encode())
             if given.up_mbit is not None:
                 self.up[row] = given.up_mbit * 1e6 / 8
             if given.down_mbit is not None:

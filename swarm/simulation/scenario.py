@@ -6,48 +6,17 @@ stated with its source; "assumed" means that nobody measured it for a swarm like
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from blockswarm.errors import UsageError
-from blockswarm.swarm.errors import SwarmError
-from blockswarm.swarm.manifest_fields import describe
-
-MAX_SCENARIO_BYTES = 1 << 20
+from blockswarm.swarm.simulation.parts import AsTuple, Part, Positive, ScenarioError, Share, part_from_file, read_part
 
 LiarKind = Literal["long", "nan", "samples", "silent"]
 
 
-class ScenarioError(SwarmError, UsageError):
-    """A scenario that cannot be simulated; the message names the file and every field at fault.
-
-    Attributes
-    ----------
-    problems : tuple of str
-        Each as ``field: reason``.
-    """
-
-    def __init__(self, source: str, problems: list[str]) -> None:
-        super().__init__(f"{source}: {'; '.join(problems)}")
-        self.problems = tuple(problems)
-
-
-class Part(BaseModel):
-    """A frozen, strict part of a scenario."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0, le=1e9)]
 Hours = Annotated[float, Field(ge=0, le=1e5)]
-
-
-def _frozen(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 class LogNormal(Part):
@@ -137,13 +106,15 @@ class Start(Part):
     warm: bool = True
     """Volunteers are at their posts, as after a long time; else all arrive within ``minutes``."""
     minutes: Positive = 5.0
-    shares: Annotated[tuple[Annotated[float, Field(gt=0, le=1e6)], ...] | None, BeforeValidator(_frozen)] = None
+    shares: Annotated[tuple[Annotated[float, Field(gt=0, le=1e6)], ...] | None, AsTuple] = None
     """Relative numbers of first volunteers of each block, block 0 first; by default what placement makes of them."""
 
 
 class Volunteer(Part):
     """One of the first volunteers, as given: to simulate machines that are known. What is left out is drawn."""
 
+    peer_id: Annotated[str, Field(pattern=r"^[1-9A-HJ-NP-Za-km-z]{16,64}$")] | None = None
+    """Its id, from which it follows who leads which round."""
     block: Annotated[int, Field(ge=0)] | None = None
     up_mbit: Positive | None = None
     down_mbit: Positive | None = None
@@ -196,9 +167,9 @@ class Scenario(Part):
     liars: Liars = Liars()
     start: Start = Start()
     what_if: WhatIf = WhatIf()
-    volunteers: Annotated[tuple[Volunteer, ...], BeforeValidator(_frozen)] = ()
-    departures: Annotated[tuple[Departure, ...], BeforeValidator(_frozen)] = ()
-    partitions: Annotated[tuple[Partition, ...], BeforeValidator(_frozen)] = ()
+    volunteers: Annotated[tuple[Volunteer, ...], AsTuple] = ()
+    departures: Annotated[tuple[Departure, ...], AsTuple] = ()
+    partitions: Annotated[tuple[Partition, ...], AsTuple] = ()
 
 
 BUILT_IN = {
@@ -244,29 +215,12 @@ def scenario_from(text: str) -> Scenario:
     """
     if text in BUILT_IN:
         return BUILT_IN[text]
-    path = Path(text)
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_SCENARIO_BYTES + 1)
-    except OSError as error:
-        names = ", ".join(BUILT_IN)
-        raise ScenarioError(text, [f"{error.strerror}; give a TOML file, or one of {names}"]) from error
-    if len(raw) > MAX_SCENARIO_BYTES:
-        raise ScenarioError(text, [f"larger than {MAX_SCENARIO_BYTES} bytes, which no scenario is"])
-    try:
-        mapping: dict[str, Any] = tomllib.loads(raw.decode())
-    except (ValueError, RecursionError) as error:
-        raise ScenarioError(text, [f"not valid TOML: {error}"]) from error
-    mapping.setdefault("name", path.stem[:64])
-    return read_scenario(mapping, source=text)
+    return part_from_file(Scenario, Path(text), source=text, names=BUILT_IN)
 
 
 def read_scenario(mapping: dict[str, Any], *, source: str = "scenario") -> Scenario:
     """Check plain data and freeze it; raises `ScenarioError`."""
-    try:
-        return Scenario.model_validate(mapping)
-    except ValidationError as error:
-        raise ScenarioError(source, describe(error, Scenario)) from error
+    return read_part(Scenario, mapping, source=source)
 
 
 def check_workers(scenario: Scenario, *, peers: int, blocks: int, source: str) -> None:

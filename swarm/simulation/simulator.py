@@ -125,7 +125,8 @@ class Simulation:
         outcome = run_lists(world, times, form_lists(world, times))
         self._settle(outcome, times.close)
         choose_donors(world, times.train_end)
-        start_fetching(world, times, self._committed(outcome, times.train_end, times.close))
+        committed = self._committed(outcome, times.train_end, times.close)
+        start_fetching(world, times, committed, self._untold(outcome))
         self._steps(times.train_end, times.close, last=True)
         self._train(times.train_end, times.close)
         self.tally.round(world, outcome, times.close)
@@ -163,6 +164,18 @@ class Simulation:
         done = outcome.committed
         moments[outcome.lists.subject[done], outcome.lists.side[done]] = train_end + outcome.seconds[done]
         return moments
+
+    def _untold(self, outcome: Outcome) -> Bools:
+        """Whom no leader tells of a commit, by volunteer and column."""
+        world, lists = self.world, outcome.lists
+        untold = np.zeros((world.peers.count, 2), dtype=bool)
+        for number in np.flatnonzero(outcome.committed):
+            subject, side = int(lists.subject[number]), int(lists.side[number])
+            column = world.column(subject)
+            untold[lists.members[number][lists.present[number]], column] = True
+            if not outcome.holds[number, 0]:
+                untold[world.rows_of(subject, side, np.ones(world.peers.count, dtype=bool)), column] = True
+        return untold
 
     def _settle(self, outcome: Outcome, close: float) -> None:
         """Give every commit to those who voted for it, and every refused update back to its owner."""

@@ -158,12 +158,12 @@ def _finish(world: World, rows: Ints, column: int, moments: Floats) -> None:
     peers.ready[rows[complete]] = moments[complete] + LEARNER_SECONDS
 
 
-def start_fetching(world: World, times: RoundTimes, committed: Floats) -> None:
+def start_fetching(world: World, times: RoundTimes, committed: Floats, untold: Bools) -> None:
     """After a round's commits: who has heard of a newer state begins to fetch it.
 
-    The leader tells everyone on record at once; whom it does not know finds out at the next meeting and begins after
-    that round's close. Whose download is of a state that nobody gives any more begins again with the newest: its chunks
-    are others.
+    A leader that has committed tells everyone on record who was not in its list. Whom nobody told finds out at the next
+    meeting and begins after that round's close. Whose download is of a state that nobody gives any more begins again
+    with the newest: its chunks are others.
 
     Parameters
     ----------
@@ -173,6 +173,8 @@ def start_fetching(world: World, times: RoundTimes, committed: Floats) -> None:
         The round.
     committed : ndarray, shape [subjects, sides]
         When the round committed, the close where it did not.
+    untold : ndarray of bool, shape [peers, 2]
+        Whom nobody tells of a subject's new state, by column: members of a list, and everyone where the leader failed.
     """
     peers, now = world.peers, times.train_end
     _begin_anew(world, now)
@@ -184,7 +186,7 @@ def start_fetching(world: World, times: RoundTimes, committed: Floats) -> None:
         idle = peers.fetching[rows, column] < 0
         subject = cells // SIDES
         known = np.append(world.directory.known, world.known(world.shape.blocks))[subject]
-        told = (behind > 1) | (world.rng.random(len(rows)) < known)
+        told = (behind > 1) | ((world.rng.random(len(rows)) < known) & ~untold[rows, column])
         starts = (behind > 0) & idle & told
         peers.fetching[rows[starts], column] = heads[starts]
         peers.left[rows[starts], column] = world.shape.state_bytes[column]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from blockswarm.swarm.simulation import plan
+from blockswarm.swarm.simulation.parts import ScenarioError
 from blockswarm.swarm.simulation.plan import PlanError, make_plan, replicas_for
-from blockswarm.swarm.simulation.scenario import BUILT_IN, ScenarioError
+from blockswarm.swarm.simulation.scenario import BUILT_IN
 from blockswarm.swarm.simulation.shape import SwarmShape
 
 HOME = BUILT_IN["home"]

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from blockswarm.errors import UsageError
+from blockswarm.swarm.simulation.parts import ScenarioError
 from blockswarm.swarm.simulation.scenario import (
     BUILT_IN,
     Scenario,
-    ScenarioError,
     check_workers,
     read_scenario,
     scenario_from,

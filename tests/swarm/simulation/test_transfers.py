@@ -56,7 +56,8 @@ def test_a_state_that_nobody_gives_any_more_is_given_up_for_the_newest(world: Wo
     advance_transfers(world, 0.0, 1.0)
     holder = world.rows_of(0, 0, world.peers.alive(0.0))[0]
     world.heads.version[0, 0] = world.peers.version[holder, BLOCK] = 7  # it keeps six states
-    start_fetching(world, shape.times(1), np.full_like(world.heads.samples, 0.0))
+    everybody_is_told = np.zeros((world.peers.count, 2), dtype=bool)
+    start_fetching(world, shape.times(1), np.full_like(world.heads.samples, 0.0), everybody_is_told)
     assert world.peers.fetching[rows, BLOCK].tolist() == [7, 7]
     assert world.peers.left[rows, BLOCK].tolist() == [shape.state_bytes[BLOCK]] * 2
     assert world.restarted == 2
