@@ -37,8 +37,11 @@ PEER = IDENTITIES[0].peer_id
 
 
 @functools.cache
-def _folder() -> Path:
-    """A folder for this process's files and those of its children; in memory where the machine has such a place."""
+def scratch() -> Path:
+    """A folder for this process's files and those of its children; in memory where the machine has such a place.
+
+    Whoever forks asks for it first: a child that libFuzzer ends tidies nothing up.
+    """
     memory = Path("/dev/shm")
     made = Path(tempfile.mkdtemp(prefix="blockswarm-fuzz-", dir=memory if memory.is_dir() else None))
     owner = os.getpid()
@@ -47,7 +50,7 @@ def _folder() -> Path:
 
 
 def _file(name: str, data: bytes, mode: int = 0o600) -> Path:
-    path = _folder() / name
+    path = scratch() / name
     path.write_bytes(data)
     path.chmod(mode)
     return path
@@ -164,7 +167,7 @@ def _digest_of(notes: Mapping[str, str]) -> str:
 @functools.cache
 def _model() -> tuple[Path, bytes]:
     """A model folder, and the file of its embedding."""
-    folder = _folder() / "model"
+    folder = scratch() / "model"
     states = [SavedState(subject, manifest().verify_genesis(subject), 0, 0) for subject in manifest().subjects]
     write_model_folder(folder, manifest(), states)
     return folder, (folder / file_name(EMBEDDING)).read_bytes()
@@ -197,7 +200,7 @@ def model_notes(data: bytes) -> bool:
 @functools.cache
 def _checkpoint() -> tuple[Path, bytes]:
     """A state folder, and the one checkpoint in it."""
-    folder = _folder() / "state"
+    folder = scratch() / "state"
     block, embedding = State.genesis(manifest(), 1), State.genesis(manifest(), EMBEDDING)
     made = Checkpoint(
         block=block, embedding=embedding, theta=block.values, live_embedding=embedding.values, pending={1: 2.5}

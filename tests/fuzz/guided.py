@@ -80,6 +80,8 @@ def load() -> tuple[Mapping[str, Target], Target]:
     # It tells every module that it instruments.
     with contextlib.redirect_stderr(io.StringIO()), atheris.instrument_imports(include=_INSTRUMENTED):
         from tests.fuzz.every import BROKEN, TARGETS
+        from tests.fuzz.files import scratch
+    scratch()
     return TARGETS, BROKEN
 
 
