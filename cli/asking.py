@@ -22,7 +22,11 @@ MET_PEERS = STATE_ROOT / "met_peers.json"
 
 @contextmanager
 def connected(
-    peers_file: Path | None, peer: tuple[str, ...], run_id: str | None, deadline: Deadline | None = None
+    peers_file: Path | None,
+    peer: tuple[str, ...],
+    run_id: str | None,
+    deadline: Deadline | None = None,
+    counts: Path | None = None,
 ) -> Iterator[SwarmClient]:
     """A client of the swarm the options name; its warnings come out as lines on stderr.
 
@@ -39,7 +43,7 @@ def connected(
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: click.echo(f"warning: {message}", err=True)
         seconds = CONNECT_SECONDS if deadline is None else min(CONNECT_SECONDS, deadline.left())
-        with SwarmClient.connect(peers, run=run_id, timeout=seconds, cache=cache) as swarm:
+        with SwarmClient.connect(peers, run=run_id, timeout=seconds, cache=cache, counts=counts) as swarm:
             yield swarm
 
 
@@ -52,16 +56,17 @@ def asked_model(
     peer: tuple[str, ...],
     run_id: str | None,
     deadline: Deadline | None = None,
+    counts: Path | None = None,
 ) -> Iterator[SwarmClient | LocalModel]:
     """The model in the folder ``checkpoint``, reached without a network; without one the swarm's."""
     if checkpoint is None:
         if device is not None or threads is not None:
             raise click.UsageError("--device and --threads are for a model of one's own: give --checkpoint too")
-        with connected(peers_file, peer, run_id, deadline) as swarm:
+        with connected(peers_file, peer, run_id, deadline, counts) as swarm:
             yield swarm
         return
-    if peers_file is not None or peer or run_id is not None:
-        raise click.UsageError("--checkpoint needs no swarm: leave out --peers-file, --peer and --run")
+    if peers_file is not None or peer or run_id is not None or counts is not None:
+        raise click.UsageError("--checkpoint needs no swarm: leave out --peers-file, --peer, --run and --counts")
     from blockswarm.swarm import LocalModel
 
     with LocalModel.open(checkpoint, device=device or "auto", threads=threads or 1) as model:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from blockswarm.cli.init import MANIFEST, manifest_options, new_manifest, write_manifest
 from blockswarm.cli.options import PathType, hosting, parsed_peers, state_dir_from
 from blockswarm.cli.running import run_until_stopped
+
+if TYPE_CHECKING:
+    from blockswarm.swarm.manifest import Manifest
 
 
 @click.command()
@@ -93,6 +96,8 @@ def ensure_manifest(path: Path, size: str | None, options: dict[str, Any]) -> No
             "compression": found.averaging.compression,
             "outer": found.averaging.outer,
             "robust": found.averaging.robust,
+            "counts": options["counts"] if _has_counts(found, options.get("counts")) else None,
+            "counts_weight": found.counts.weight if found.counts is not None else None,
         }
         # Only what was asked for counts; a default is no wish.
         different = ["--init"] if SIZES.get(size) != found.model else []
@@ -107,6 +112,19 @@ def ensure_manifest(path: Path, size: str | None, options: dict[str, Any]) -> No
     made = new_manifest(size, options)
     write_manifest(made, path)
     click.echo(f"wrote {path}: run {made.run_id}", err=True)
+
+
+def _has_counts(manifest: Manifest, path: Path | None) -> bool:
+    """Whether ``path`` is the file of the run's n-gram counts."""
+    from blockswarm.swarm.counts.files import CountsError, open_counts
+
+    if path is None or manifest.counts is None:
+        return False
+    try:
+        open_counts(path, manifest.counts)
+    except CountsError:
+        return False
+    return True
 
 
 def flag_of(name: str) -> str:

@@ -175,6 +175,8 @@ def _rounds(measured: Mapping[Readout, Evaluation]) -> str:
 
 
 def _figures(one: Evaluation) -> str:
+    from blockswarm.swarm.subjects import subject_names
+
     score = one.score
     nats, bits = f"{score.nats_per_byte:.4f}", f"{score.bits_per_byte:.4f}"
     if score.ci95 is not None:
@@ -182,7 +184,7 @@ def _figures(one: Evaluation) -> str:
         bits += f" ± {score.ci95 * score.bits_per_byte / score.nats_per_byte:.4f}"
     figures = f"{nats} nats/byte, {bits} bits/byte"
     if one.missing:
-        figures += f", without block {', '.join(map(str, one.missing))}, which nobody serves"
+        figures += f", without {subject_names(one.missing)}, which nobody serves"
     if one.repinned:
         figures += ", of a mixture of states: the swarm let go of those it was begun with"
     return figures

@@ -10,7 +10,7 @@ import click
 from blockswarm.cli import evaluate as measuring
 from blockswarm.cli.asking import connected
 from blockswarm.cli.byte_progress import progress_bar
-from blockswarm.cli.options import PathType, choosing_run, finding_peers, json_output
+from blockswarm.cli.options import PathType, choosing_run, finding_peers, json_output, using_counts
 from blockswarm.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ EXPORT_SECONDS = 600.0
 )
 @finding_peers
 @choosing_run
+@using_counts
 @json_output
 def command(
     folder: Path | None,
@@ -49,6 +50,7 @@ def command(
     peers_file: Path | None,
     peer: tuple[str, ...],
     run_id: str | None,
+    counts: Path | None,
     as_json: bool,
 ) -> None:
     """Write the newest committed state of every block of a live swarm into FOLDER (default: the run's id).
@@ -64,7 +66,7 @@ def command(
     from blockswarm.swarm.evaluation import take_sample
 
     sample = None
-    with connected(peers_file, peer, run_id) as swarm, progress_bar("fetching") as progress:
+    with connected(peers_file, peer, run_id, None, counts) as swarm, progress_bar("fetching") as progress:
         if evaluate:  # before anything is fetched: it may not be there
             name = data or swarm.manifest.data.name
             sample = take_sample(name, context=swarm.manifest.model.context, max_bytes=max_bytes)

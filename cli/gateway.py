@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from blockswarm.cli.asking import known_peers
-from blockswarm.cli.options import PathType, choosing_run, finding_peers
+from blockswarm.cli.options import PathType, choosing_run, finding_peers, using_counts
 from blockswarm.cli.running import run_until_stopped
 
 
@@ -53,6 +53,7 @@ from blockswarm.cli.running import run_until_stopped
     metavar="WHO",
     help="Who guesses ahead, as for `blockswarm generate`. Texts are the same.",
 )
+@using_counts
 @finding_peers
 @choosing_run
 def command(
@@ -61,6 +62,7 @@ def command(
     api_key: str | None,
     api_key_file: Path | None,
     draft: str,
+    counts: Path | None,
     peers_file: Path | None,
     peer: tuple[str, ...],
     run_id: str | None,
@@ -91,6 +93,7 @@ def command(
         key=read_key(api_key, api_key_file),
         limits=Limits(**limits),
         draft=draft,
+        counts=counts,
     )
 
     async def program(stop: asyncio.Event) -> int:

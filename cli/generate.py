@@ -17,7 +17,7 @@ from blockswarm.swarm.deadline import Deadline
 if TYPE_CHECKING:
     from blockswarm.swarm.report import CallReport
 
-WHERE = ("checkpoint", "device", "threads", "peers_file", "peer", "run_id")
+WHERE = ("checkpoint", "counts", "device", "threads", "peers_file", "peer", "run_id")
 """Parameters that say where the model is; the others say what is wanted of it."""
 
 
@@ -42,8 +42,9 @@ WHERE = ("checkpoint", "device", "threads", "peers_file", "peer", "run_id")
     default="ngram",
     show_default=True,
     metavar="WHO",
-    help="Who guesses ahead, so that one round trip yields several bytes: ngram (from the text itself), block "
-    "(one block, fetched and run here), a file of n-gram counts, or none. The text is the same.",
+    help="Who guesses ahead, so that one round trip yields several bytes: ngram (from the text itself), counts "
+    "(the run's, fetched once), block (one block, fetched and run here), a file of n-gram counts, or none. The text is "
+    "the same.",
 )
 @click.option("--best-effort", is_flag=True, help="Go on without blocks nobody serves, and say which.")
 @click.option(

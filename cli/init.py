@@ -24,6 +24,13 @@ ROUND_SECONDS = {"tiny": 10.0, "small": 30.0, "base": 120.0}
 def manifest_options(function: Function) -> Function:
     """What a new manifest can be given; `bootstrap --init` takes the same."""
     for option in (
+        click.option("--counts-weight", type=float, metavar="W", help="Share of these counts in the mixture, 0 to 1."),
+        click.option(
+            "--counts",
+            type=PathType,
+            metavar="FILE",
+            help="N-gram counts to mix into what the blocks predict; made by `blockswarm count`.",
+        ),
         click.option(
             "--compression", metavar="NAME", help="Encoding of updates: none, fp16, int8 or int4. [default: int4]"
         ),
@@ -56,6 +63,7 @@ def new_manifest(size: str, options: dict[str, Any]) -> Manifest:
     from blockswarm.swarm.manifest import create_manifest
 
     given = {key: value for key, value in options.items() if value is not None}
+    given |= given_counts(given.pop("counts", None), given.pop("counts_weight", None))
     return create_manifest(
         size=size, now=time.time(), **{"name": "demo", "round_seconds": ROUND_SECONDS.get(size, 10.0), **given}
     )
@@ -84,6 +92,25 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
         raise ManifestError(f"{path}: cannot be written: {error.strerror}") from error
 
 
+def given_counts(path: Path | None, weight: float | None) -> dict[str, Any]:
+    """What `create_manifest` is told of n-gram counts: nothing without a file.
+
+    Raises
+    ------
+    click.UsageError
+        When only one of the two is given.
+    GivenManifestError
+        When the file or the weight cannot be used.
+    """
+    if path is None and weight is None:
+        return {}
+    if path is None or weight is None:
+        raise click.UsageError("--counts FILE and --counts-weight W belong together: `blockswarm count --fit` finds W")
+    from blockswarm.swarm.counts.files import describe
+
+    return {"counts": describe(path, weight)}
+
+
 @click.command()
 @click.option("--size", default="tiny", show_default=True, metavar="SIZE", help="Model size: tiny, small or base.")
 @manifest_options
@@ -93,8 +120,9 @@ def command(size: str, output: Path, as_json: bool, **options: Any) -> None:
     """Write the manifest of a new swarm: all that its volunteers must agree on.
 
     \b
-    Example:
+    Examples:
       blockswarm init --size tiny --name hello --round-seconds 15
+      blockswarm init --counts counts.ngram --counts-weight 0.5
     """
     manifest = new_manifest(size, options)
     write_manifest(manifest, output)

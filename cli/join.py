@@ -20,8 +20,8 @@ from blockswarm.cli.running import run_until_stopped
     type=options.block_number,
     default="auto",
     show_default=True,
-    metavar="auto|N",
-    help="Block to train; auto takes the neediest.",
+    metavar="auto|N|counts",
+    help="Block to train; auto takes the neediest. counts serves the run's n-gram counts and trains nothing.",
 )
 @options.finding_peers
 @options.choosing_run
@@ -30,6 +30,12 @@ from blockswarm.cli.running import run_until_stopped
 )
 @click.option(
     "--data", metavar="SPEC", help="Corpus: docs, a file or folder, or hf:<dataset>[:config]. [default: the manifest's]"
+)
+@click.option(
+    "--counts",
+    type=PathType,
+    metavar="FILE",
+    help="With --block counts: their file, if it is here. [default: fetched from others, or counted from --data]",
 )
 @click.option(
     "--threads",
@@ -67,6 +73,7 @@ def command(
     run_id: str | None,
     manifest: Path | None,
     data: str | None,
+    counts: Path | None,
     threads: int | None,
     device: str,
     precision: Literal["auto", "fp32", "bf16"],
@@ -87,6 +94,7 @@ def command(
     Examples:
       blockswarm join --block auto
       blockswarm join --block 1 --data my-texts/ --threads 2 --rounds 20
+      blockswarm join --block counts
     """
     from blockswarm.peer.config import PeerConfig
 
@@ -99,6 +107,7 @@ def command(
         run_id=run_id,
         manifest=manifest,
         data=data,
+        counts=counts,
         identity=identity,
         listen=listen or PeerConfig.listen,
         announce=announce,

@@ -23,6 +23,7 @@ from blockswarm.naming import options_as_flags
 
 COMMANDS = {
     "init": "Write the manifest of a new swarm.",
+    "count": "Count the n-grams of a text, for a swarm to mix in.",
     "identity": "Make or show the identity of a peer.",
     "bootstrap": "Run a bootstrap node: newcomers meet the swarm there.",
     "join": "Volunteer: train and serve one block.",

@@ -22,13 +22,17 @@ _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 
 
 def block_number(value: str) -> int | None:
-    """``auto`` (None) or the number of a block, as a click type."""
+    """``auto`` (None), the number of a block, or ``counts``, as a click type."""
     if value == "auto":
         return None
+    if value == "counts":
+        from blockswarm.model.layout import COUNTS
+
+        return COUNTS
     try:
         return int(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is neither 'auto' nor a number") from None
+        raise click.BadParameter(f"{value!r} is neither 'auto' nor 'counts' nor a number") from None
 
 
 def bandwidth(value: str) -> float:
@@ -77,6 +81,16 @@ def choosing_run(function: Function) -> Function:
     return click.option("--run", "run_id", metavar="ID", help="Run to use, if the peers know several.")(function)
 
 
+def using_counts(function: Function) -> Function:
+    """``--counts``: the run's n-gram counts, where their file is here."""
+    return click.option(
+        "--counts",
+        type=PathType,
+        metavar="FILE",
+        help="File of the run's n-gram counts: then no holder is asked for them. [default: what was fetched before]",
+    )(function)
+
+
 def choosing_model(function: Function) -> Function:
     """``--checkpoint``: a model folder instead of a swarm, and how it is computed; else where the swarm is found."""
     for option in (
@@ -88,6 +102,7 @@ def choosing_model(function: Function) -> Function:
             metavar="N",
             help="With --checkpoint: CPU threads; more than one helps large models on an idle machine. [default: 1]",
         ),
+        using_counts,
         click.option("--device", metavar="NAME", help="With --checkpoint: torch device. [default: cuda or cpu]"),
         click.option(
             "--checkpoint",

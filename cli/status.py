@@ -41,6 +41,10 @@ def lines(status: SwarmStatus) -> list[str]:
     for block in status.blocks:
         text.append(f"block {block.block}: {_progress(block)}")
         text += [f"  {_holder(one)}" for one in block.holders]
+    if status.counts is not None:
+        live = status.counts.live
+        text.append(f"counts: {f'{live} live' if live else 'nobody serves them'}")
+        text += [f"  {_holder(one)}" for one in status.counts.holders]
     return text
 
 
@@ -56,9 +60,12 @@ def _progress(block: BlockStatus) -> str:
 
 
 def _holder(one: Holder) -> str:
+    from blockswarm.model.layout import COUNTS
+
     parts = [one.peer_id, one.state.lower()]
     parts.append(f"round {one.round} {one.digest.hex()[:8]}" if one.digest else "no state yet")
-    parts.append(f"{one.samples_per_second:.0f} samples/s")
+    if one.block != COUNTS:
+        parts.append(f"{one.samples_per_second:.0f} samples/s")
     if one.relayed:
         parts.append("relayed")
     if one.state != "OFFLINE" and not one.rounds:

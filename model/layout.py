@@ -21,6 +21,9 @@ from blockswarm.model.errors import ModelError
 EMBEDDING = -1
 """Subject number of the shared embedding table."""
 
+COUNTS = 256
+"""Subject number of the n-gram counts: one more than the highest a block can have. A model has at most 256 blocks."""
+
 CHUNK_BYTES = 1 << 20
 """States are hashed and sent in pieces of this many bytes; the last one may be shorter."""
 

@@ -61,6 +61,26 @@ def mix_log_probs(rows: Sequence[Float32]) -> Float32:
     return normalise_log_probs(total / len(rows))
 
 
+def mix_counts(blocks: Float32, counts: Float32, weight: float) -> Float32:
+    """The n-gram counts beside the blocks: ``log softmax((1 − weight) · blocks + weight · counts)``.
+
+    Parameters
+    ----------
+    blocks, counts : float32 ``[..., 256]``
+        Log-probabilities of the blocks together (``mix_log_probs``), and those of the counts.
+    weight : float
+        Share of the counts, 0 … 1.
+
+    Raises
+    ------
+    ModelError
+        If their shapes differ.
+    """
+    if blocks.shape != counts.shape:
+        raise ModelError(f"cannot mix counts of shape {counts.shape} with blocks of shape {blocks.shape}")
+    return normalise_log_probs((1.0 - weight) * blocks.astype(np.float64) + weight * counts)
+
+
 def sweep_noise(seed: int, start: int, length: int, dim: int) -> Float32:
     """Standard normal noise of absolute positions ``start … start + length − 1``, the same wherever it is drawn.
 

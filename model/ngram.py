@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from blockswarm.model.config import VOCABULARY
 from blockswarm.model.errors import ModelError
-from blockswarm.model.layout import Float32, bytes_digest
+from blockswarm.model.layout import CHUNK_BYTES, Float32, bytes_chunk_digests, digest_of_chunks
 from blockswarm.model.ngram_file import Header
 from blockswarm.model.ngram_reading import FileLevel, Index, read_ngram_file
 from blockswarm.model.ngram_walk import Contexts, Found, contexts_before, expand, find, walk
@@ -36,6 +36,9 @@ _ROWS_AT_ONCE = 2048
 
 _BYTES_AT_ONCE = 1 << 14
 """The same where only one byte of each row is asked for."""
+
+_HASHED_AT_ONCE = 16 * CHUNK_BYTES
+"""Bytes of a file that are hashed before their pages are given back."""
 
 _BYTE = [bytes([value]) for value in range(VOCABULARY)]
 
@@ -56,9 +59,14 @@ class NgramModel:
         """
         self._data = data
         self.header: Header
-        self.header, self._levels = read_ngram_file(memoryview(data))
+        self.header, self._levels = read_ngram_file(memoryview(data), self._release)
         self.size = len(data)
         """Length of the file, bytes."""
+
+    @property
+    def data(self) -> memoryview:
+        """The whole file."""
+        return memoryview(self._data)
 
     @functools.cached_property
     def digest(self) -> bytes:
@@ -66,7 +74,17 @@ class NgramModel:
 
         Computed when first asked for: it reads all of the file.
         """
-        return bytes_digest(memoryview(self._data))
+        chunks = []
+        for start in range(0, self.size, _HASHED_AT_ONCE):
+            chunks += bytes_chunk_digests(self.data[start : start + _HASHED_AT_ONCE])
+            self._release()
+        return digest_of_chunks(chunks)
+
+    def _release(self) -> None:
+        """Give back the pages that were read: most are never asked for, and the system keeps the rest at hand."""
+        if isinstance(self._data, mmap.mmap):
+            with contextlib.suppress(AttributeError, OSError):
+                self._data.madvise(mmap.MADV_DONTNEED)
 
     @classmethod
     def open(cls, path: Path) -> NgramModel:
@@ -91,9 +109,7 @@ class NgramModel:
             model = cls(mapped)
         except ModelError as error:
             raise ModelError(f"{path}: {error}") from error
-        # Checking touched every page. Give them back: most are never asked for, and the system keeps the rest at hand.
         with contextlib.suppress(AttributeError, OSError):
-            mapped.madvise(mmap.MADV_DONTNEED)
             mapped.madvise(mmap.MADV_RANDOM)
         return model
 

@@ -8,6 +8,7 @@ what is left of a context of eight bytes and its follower fits one 64-bit number
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -65,7 +66,7 @@ class Level:
         return np.asarray(before[ends] - before[ends - self.kinds], dtype=np.int64)
 
 
-def count_ngrams(text: Bytes, order: int) -> list[Level]:
+def count_ngrams(text: Bytes, order: int, progress: Callable[[int, int], None] | None = None) -> list[Level]:
     """Count what follows every context of 0 … ``order`` bytes.
 
     Only bytes that have ``order`` bytes before them are counted, for contexts of every length alike: the count of a
@@ -77,6 +78,8 @@ def count_ngrams(text: Bytes, order: int) -> list[Level]:
         What is counted, at least ``order + 1`` bytes.
     order : int
         Longest context, 1 … ``MAX_ORDER`` bytes.
+    progress : callable, optional
+        Called as ``progress(bytes counted, bytes in total)``.
 
     Returns
     -------
@@ -96,11 +99,15 @@ def count_ngrams(text: Bytes, order: int) -> list[Level]:
         raise ModelError(f"text to count has {len(text)} bytes: order {order} takes {order + 1} to {MAX_TEXT}")
     newest = text[order - 1 : -1]
     parts: list[list[Level]] = [[] for _ in range(order + 1)]
+    counted = 0
     present = np.flatnonzero(np.bincount(newest, minlength=VOCABULARY))
     for byte in present:
         places = np.flatnonzero(newest == byte) + order
         for level, part in zip(parts[1:], _count_after(text, places, order), strict=True):
             level.append(part)
+        if progress is not None:
+            counted += len(places)
+            progress(counted, len(newest))
     root = _root(text[order:], parts[1], order)
     return [root, *(_join(level) for level in parts[1:])]
 

@@ -39,6 +39,7 @@ Offset i of a pair of arrays is ``base[i // 128] + rest[i]``: two bytes an offse
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -144,7 +145,14 @@ def read_header(data: memoryview) -> tuple[Header, list[Section], list[Sizes]]:
     return Header(order, min_count, corpus_bytes), placed, sizes
 
 
-def build_ngram_file(text: Bytes, *, order: int = 8, min_count: int = 1, max_bytes: int | None = None) -> bytes:
+def build_ngram_file(
+    text: Bytes,
+    *,
+    order: int = 8,
+    min_count: int = 1,
+    max_bytes: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> bytes:
     """Count ``text`` and lay the counts out as a file.
 
     Parameters
@@ -157,6 +165,8 @@ def build_ngram_file(text: Bytes, *, order: int = 8, min_count: int = 1, max_byt
         Leave out contexts of one byte or more that were seen fewer times.
     max_bytes : int, optional
         Raise ``min_count`` just as far as it takes for the file not to be longer than this.
+    progress : callable, optional
+        Called as ``progress(bytes counted, bytes in total)``.
 
     Returns
     -------
@@ -170,7 +180,7 @@ def build_ngram_file(text: Bytes, *, order: int = 8, min_count: int = 1, max_byt
     """
     if not 1 <= min_count < 1 << 32:
         raise ModelError(f"n-gram min_count {min_count}: must lie between 1 and {(1 << 32) - 1}")
-    levels = count_ngrams(text, order)
+    levels = count_ngrams(text, order, progress)
     if max_bytes is not None:
         min_count = _fitting(levels, min_count, max_bytes)
     return _encode(Header(order, min_count, len(text)), prune(levels, min_count))

@@ -6,6 +6,7 @@ followers ascend, and every count is at least one, so that each row of probabili
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,8 +89,15 @@ class FileLevel:
     leaf_tails: Bytes
 
 
-def read_ngram_file(data: memoryview) -> tuple[Header, list[FileLevel]]:
+def read_ngram_file(data: memoryview, checked: Callable[[], None] = lambda: None) -> tuple[Header, list[FileLevel]]:
     """Check a file in full and give its parts. No memory is taken for sizes that the file's length contradicts.
+
+    Parameters
+    ----------
+    data : memoryview
+        The file.
+    checked : callable
+        Called after every level: what was looked at so far is not needed soon.
 
     Raises
     ------
@@ -110,6 +118,7 @@ def read_ngram_file(data: memoryview) -> tuple[Header, list[FileLevel]]:
             below, entries = arrays[k + 1], sizes[k + 1]
             _check_entries(k, "nodes", level, entries.nodes, below["labels"], least=0)
             _check_entries(k, "leaves", level, entries.leaves, below["leaf_labels"], least=0)
+        checked()
     return head, [_file_level(k, level, head.order, starts) for k, level in enumerate(arrays)]
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from blockswarm.model.corpus import Corpus, read_text, split
+from blockswarm.model.errors import ModelError
+from blockswarm.model.ngram import NgramModel
 from blockswarm.naming import option
 from blockswarm.peer.config import ConfigError, PeerConfig
-from blockswarm.peer.joining import check_block, check_memory
-from blockswarm.swarm.manifest import Manifest
+from blockswarm.peer.joining import check_block, check_memory, counts_only
+from blockswarm.swarm.counts.files import CountsError, open_counts
+from blockswarm.swarm.manifest import COUNTS, Manifest
 
 
 @dataclass
@@ -57,7 +61,11 @@ def read_inputs(config: PeerConfig) -> Inputs:
             run = option("run_id", flag="--run")
             raise ConfigError(f"{config.manifest} is of {manifest.run_id}, not of {run} {config.run_id}")
         check_block(config.block, manifest)
-        check_memory(manifest)
+        check_memory(manifest, counts_only=counts_only(config.block, manifest))
+    if config.counts is not None:
+        _check_counts(config.counts, manifest)
+    if config.block == COUNTS:
+        return Inputs(manifest, None, None)  # a text is read only if nobody has the counts
     spec = config.data or (manifest.data.name if manifest is not None else None)
     if spec is None:
         return Inputs(manifest, None, None)
@@ -65,3 +73,14 @@ def read_inputs(config: PeerConfig) -> Inputs:
     # Splitting tells whether it is long enough.
     known = text if manifest is None else split(text, spec, context=manifest.model.context)
     return Inputs(manifest, spec, known)
+
+
+def _check_counts(path: Path, manifest: Manifest | None) -> None:
+    """Raise `ConfigError` for a file that cannot be the n-gram counts of a run, or is not those of ``manifest``."""
+    try:
+        if manifest is not None and manifest.counts is not None:
+            open_counts(path, manifest.counts)
+        else:
+            NgramModel.open(path)
+    except (CountsError, ModelError) as error:
+        raise ConfigError(f"{option('counts')} {error}") from error

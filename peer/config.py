@@ -9,6 +9,7 @@ from typing import Literal
 
 from blockswarm.dht.addresses import check_listen
 from blockswarm.errors import UsageError
+from blockswarm.model.layout import COUNTS
 from blockswarm.naming import option
 from blockswarm.swarm.options import MAX_SEED
 
@@ -26,7 +27,7 @@ class PeerConfig:
     state_dir: Path
     """Folder of this volunteer's identity, lock and checkpoints; made when missing."""
     block: int | None = None
-    """Block to own; ``None`` lets placement choose (``--block auto``)."""
+    """Block to own, or ``COUNTS``; ``None`` lets placement choose (``--block auto``)."""
     peers: tuple[str, ...] = ()
     """Multiaddrs of peers to start from, each ending in ``/p2p/<peer id>``."""
     peers_file: Path | None = None
@@ -37,6 +38,8 @@ class PeerConfig:
     """Manifest file; ``None`` fetches it from the swarm by run id."""
     data: str | None = None
     """Corpus to train on; ``None`` takes the manifest's."""
+    counts: Path | None = None
+    """File of the run's n-gram counts, for who serves them; ``None`` fetches it from others."""
     identity: Path | None = None
     """Identity file; ``None`` is ``identity.key`` in the state folder, made when missing."""
     listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
@@ -66,6 +69,8 @@ class PeerConfig:
         """Raise a `UsageError` for the first value that cannot work, whatever the run and the machine."""
         if self.block is not None and self.block < 0:
             raise ConfigError(f"{option('block')} {self.block}: blocks are numbered from 0")
+        if self.counts is not None and self.block not in (None, COUNTS):
+            raise ConfigError(f"{option('counts')}: is for who serves the counts: give {option('block', 'counts')}")
         if self.threads is not None and not 1 <= self.threads <= 1024:
             raise ConfigError(f"{option('threads')} {self.threads}: give a number from 1 to 1024")
         if not DEVICE.fullmatch(self.device):

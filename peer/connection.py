@@ -37,6 +37,8 @@ class Connection:
     directory: Directory
     view: SwarmView
     clock: SystemClock
+    counts_only: bool = False
+    """Whether this peer serves the n-gram counts and trains nothing."""
 
 
 async def start_host(config: PeerConfig, identity: Identity, clock: SystemClock) -> Host:
@@ -91,13 +93,17 @@ async def connect(host: Host, config: PeerConfig, given: Manifest | None, clock:
     manifest = given or await _find_manifest(host, config, emit)
     joining.cache_manifest(config.state_dir, manifest)
     joining.check_block(config.block, manifest)
-    joining.check_memory(manifest)
+    counts_only = joining.counts_only(config.block, manifest)
+    joining.check_memory(manifest, counts_only=counts_only)
+    if counts_only and config.block is None:
+        emit(_info("there is too little memory here to train a block: this peer serves the n-gram counts"))
     await joining.check_clock(host, clock, manifest.rounds.tolerance)
     host.set_run(manifest.digest)
     serve_manifest(host, manifest)
     serve_forwarding(host)
     directory = Directory(host, manifest.run_id, clock, shards=manifest.limits.directory_shards)
-    return Connection(host, manifest, directory, SwarmView(directory, manifest, host.peer_id, clock), clock)
+    view = SwarmView(directory, manifest, host.peer_id, clock)
+    return Connection(host, manifest, directory, view, clock, counts_only)
 
 
 async def _meet_someone(host: Host, emit: Emit) -> None:

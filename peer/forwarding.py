@@ -16,7 +16,7 @@ from blockswarm.peer.serving import Registrar
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, integer, mapping, one_of, peer_id
 
-FORWARDED = ("states", "logprobs", "sweep", "chain", "state.head", "state.chunk")
+FORWARDED = ("states", "logprobs", "sweep", "chain", "counts", "state.head", "state.chunk")
 """What clients ask of holders."""
 
 MAX_FORWARDED = 4 << 20

@@ -21,9 +21,9 @@ from blockswarm.files import write_atomically
 from blockswarm.naming import option
 from blockswarm.peer.config import ConfigError
 from blockswarm.swarm.errors import ManifestError
-from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.manifest import COUNTS, Manifest
 from blockswarm.swarm.manifest_fields import MAX_MANIFEST_BYTES
-from blockswarm.swarm.memory import memory_estimate
+from blockswarm.swarm.memory import counts_estimate, memory_estimate
 from blockswarm.swarm.policy.placement import Replica, choose_block, join_delay, replicas_on_record, settle
 
 log = logging.getLogger(__name__)
@@ -181,20 +181,31 @@ async def check_clock(network: Network, clock: SystemClock, tolerance: float) ->
     return offset
 
 
-def check_memory(manifest: Manifest) -> None:
-    """Raise `JoinError` with the numbers when a block does not fit into this machine's free memory."""
-    estimate = memory_estimate(manifest)
+def check_memory(manifest: Manifest, *, counts_only: bool = False) -> None:
+    """Raise `JoinError` with the numbers when a block, or the counts, do not fit into this machine's free memory."""
+    estimate = counts_estimate() if counts_only else memory_estimate(manifest)
     available = psutil.virtual_memory().available
     if estimate.total > available:
+        what = "serving the n-gram counts" if counts_only else "one block"
         raise JoinError(
-            f"one block of {manifest.run_id} needs {estimate}, but only {available / 1e6:,.0f} MB of memory are free: "
+            f"{what} of {manifest.run_id} needs {estimate}, but only {available / 1e6:,.0f} MB of memory are free: "
             "free some, or join a run with smaller blocks"
         )
 
 
+def counts_only(block: int | None, manifest: Manifest) -> bool:
+    """Whether this peer serves the n-gram counts: asked to, or free to choose and without the memory for a block."""
+    if block is not None or manifest.counts is None:
+        return block == COUNTS
+    return bool(memory_estimate(manifest).total > psutil.virtual_memory().available)
+
+
 def check_block(block: int | None, manifest: Manifest) -> None:
     """Raise `ConfigError` when ``block`` is one that the model does not have."""
-    if block is not None and block >= manifest.model.blocks:
+    if block == COUNTS:
+        if manifest.counts is None:
+            raise ConfigError(f"{option('block', 'counts')}: {manifest.run_id} has no n-gram counts")
+    elif block is not None and block >= manifest.model.blocks:
         raise ConfigError(f"{option('block')} {block}: {manifest.run_id} has blocks 0 to {manifest.model.blocks - 1}")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from blockswarm.peer.wording import PROBLEMS, Event, describe, format_bytes, format_ce, outcome, short_id, together
-from blockswarm.swarm.manifest import EMBEDDING
+from blockswarm.swarm.manifest import EMBEDDING, subject_name
 
 if TYPE_CHECKING:
     from rich.panel import Panel
@@ -118,6 +118,6 @@ def render(state: PanelState, now: float) -> Panel:
     for label, value in rows(state, now):
         grid.add_row(label, Text(value))
     parts: list[RenderableType] = [grid, *(Text(note, style="yellow") for note in state.notes)]
-    block = "" if state.block is None else f" · block {state.block}"
+    block = "" if state.block is None else f" · {subject_name(state.block)}"
     title = f"{state.run_id or 'blockswarm'}{block}" + (f" · {short_id(state.peer_id)}" if state.peer_id else "")
     return Panel(Group(*parts), title=title, title_align="left", subtitle="Ctrl-C leaves", subtitle_align="right")

@@ -20,6 +20,7 @@ from blockswarm.peer.checks import Inputs, read_inputs
 from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, connect, daemon_died, start_host
 from blockswarm.peer.console import Console, log_to, open_console
+from blockswarm.peer.counts_post import CountsPost, rounds_over, take_counts_post
 from blockswarm.peer.footprint import release_startup_pages
 from blockswarm.peer.lag import LagMeter
 from blockswarm.peer.post import HolderSource, Post, obtain_states, take_post
@@ -29,7 +30,7 @@ from blockswarm.peer.state_dir import claim_state_dir
 from blockswarm.peer.tasks import Supervisor, first_of
 from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.view import LOOKUP_SECONDS, RECORD_SECONDS, SOFTWARE, Announcer
-from blockswarm.swarm.manifest import EMBEDDING
+from blockswarm.swarm.manifest import COUNTS, EMBEDDING
 from blockswarm.swarm.policy.placement import replicas_on_record, should_move
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class Peer:
         self.host: Host | None = None
         self.connection: Connection | None = None
         self.announcer: Announcer | None = None
-        self.post: Post | None = None
+        self.post: Post | CountsPost | None = None
         self.lag = LagMeter()
         self._checkpoint_due = asyncio.Event()
 
@@ -115,21 +116,39 @@ class Peer:
     async def _volunteer(self, host: Host, inputs: Inputs) -> None:
         """Enter the swarm and work in it."""
         connection = await connect(host, self.config, inputs.manifest, self.clock, self.console.emit)
-        corpus = await asyncio.to_thread(inputs.take_corpus, connection.manifest)
         self.connection = connection
         self.announcer = Announcer(connection.directory, self._record, self.clock)
+        if connection.counts_only:
+            await self._serve_counts(connection, self.announcer)
+            return
+        corpus = await asyncio.to_thread(inputs.take_corpus, connection.manifest)
         resumed = await self._resume(connection)
         self.block = await self._choose_block(connection, self.announcer, resumed)
         self.supervisor.forever("looking for other peers", connection.view.keep_fresh)
-        self.supervisor.forever("announcing", self.announcer.keep_announced)
-        runs = Directory(host, connection.manifest.run_id, self.clock)  # its own: they wait for one another's writes
-        self.supervisor.forever(
-            "announcing the run",
-            lambda: keep_run_announced(runs, host, connection.manifest, self.clock, always=False),
-        )
+        self._keep_announced(connection, self.announcer)
         self.supervisor.forever("saving checkpoints", self._keep_saving)
         self.supervisor.forever("measuring the event loop", self.lag.watch)
         await self._work(connection, corpus, resumed)
+
+    def _keep_announced(self, connection: Connection, announcer: Announcer) -> None:
+        host, manifest = connection.host, connection.manifest
+        self.supervisor.forever("announcing", announcer.keep_announced)
+        runs = Directory(host, manifest.run_id, self.clock)  # its own: they wait for one another's writes
+        self.supervisor.forever(
+            "announcing the run", lambda: keep_run_announced(runs, host, manifest, self.clock, always=False)
+        )
+
+    async def _serve_counts(self, connection: Connection, announcer: Announcer) -> None:
+        """Own the n-gram counts, until the rounds are done."""
+        self.block = COUNTS
+        await announcer.announce()
+        self._keep_announced(connection, announcer)
+        self.post = await take_counts_post(connection, self.config, self.console.emit)
+        self.state = "SERVING"
+        announcer.changed()
+        self._tell_ready(connection, COUNTS)
+        release_startup_pages()
+        await rounds_over(connection.manifest, connection, self.config.rounds)
 
     async def _work(self, connection: Connection, corpus: Corpus, resumed: Checkpoint | None) -> None:
         """Man one block after another, until the rounds are done; usually the first one to the end."""
@@ -263,7 +282,7 @@ class Peer:
             raise BlockswarmError("there is nothing to announce before a block is chosen")
         host, post = self.connection.host, self.post
         head = post.store.head(post.block) if post else None
-        embedding = post.store.head(EMBEDDING) if post else None
+        embedding = post.store.head(EMBEDDING if isinstance(post, Post) else COUNTS) if post else None
         return BlockRecord(
             run_id=self.connection.manifest.run_id,
             block=self.block,
@@ -272,7 +291,7 @@ class Peer:
             round=head.round if head else 0,
             digest=head.digest if head else b"",
             embedding_digest=embedding.digest if embedding else b"",
-            samples_per_second=post.volunteer.live.samples_per_second if post else 0.0,
+            samples_per_second=post.samples_per_second if post else 0.0,
             serving_rps=post.serving.requests_per_second if post else 0.0,
             addrs=tuple(host.addresses()),
             relayed=host.relayed,
@@ -315,7 +334,7 @@ class Peer:
             await asyncio.sleep(CHECKPOINT_SECONDS)
 
     async def _save(self) -> None:
-        if self.post is not None and self.connection is not None:
+        if isinstance(self.post, Post) and self.connection is not None:
             checkpoint = await self.post.checkpoint()
             await asyncio.to_thread(self.checkpoints.save, checkpoint, self.connection.manifest)
 

@@ -49,6 +49,11 @@ class Post:
     serving: ServingDesk
     serving_thread: ThreadPoolExecutor
 
+    @property
+    def samples_per_second(self) -> float:
+        """Training throughput."""
+        return self.volunteer.live.samples_per_second
+
     async def stop(self) -> None:
         """End both threads, within bounds."""
         await self.volunteer.stop()

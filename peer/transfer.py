@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from blockswarm.dht.errors import RpcError
@@ -91,6 +92,8 @@ class StateFetcher:
         Seconds without progress after which a donor is left.
     parallel : int
         Donors used at once.
+    files : mapping, optional
+        By subject, where a state is kept while it arrives; of others in memory.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class StateFetcher:
         choose: Callable[[Sequence[Offer]], StateHead] = heaviest,
         stall: float = STALL_SECONDS,
         parallel: int = PARALLEL,
+        files: Mapping[int, Path] | None = None,
     ) -> None:
         self._call = call
         self._manifest = manifest
@@ -111,6 +115,7 @@ class StateFetcher:
         self._choose = choose
         self._stall = stall
         self._parallel = parallel
+        self._files = files or {}
         self._unfinished: dict[int, Download] = {}
 
     async def offers(
@@ -180,7 +185,7 @@ class StateFetcher:
                 offers, problems = await self.offers(subject, holders, digest=digest)
                 if not offers:
                     raise TransferError(f"no holder gives the state of {name}: {_told(problems)}")
-                download = self._resume(subject, self._choose(offers))
+                download = await asyncio.to_thread(self._resume, subject, self._choose(offers))
                 await self._download(download, _by_promise(download.head, offers, holders))
                 state = await asyncio.to_thread(download.finish)
         except TimeoutError:
@@ -199,7 +204,7 @@ class StateFetcher:
     def _resume(self, subject: int, head: StateHead) -> Download:
         known = self._unfinished.get(subject)
         if known is None or known.head.digest != head.digest:
-            known = self._unfinished[subject] = Download(subject, head)
+            known = self._unfinished[subject] = Download(subject, head, file=self._files.get(subject))
         known.restart()
         return known
 
@@ -207,7 +212,7 @@ class StateFetcher:
         body = HeadRequest(subject, digest).to_body()
         reply = await self._call(peer_id, "state.head", body, timeout=HEAD_SECONDS)
         manifest = self._manifest
-        head = StateHead.parse(reply.body, values=manifest.parameters(subject), momentum=manifest.has_momentum)
+        head = StateHead.parse(reply.body, values=manifest.parameters(subject), momentum=manifest.momentum_of(subject))
         if digest is not None and head.digest != digest:
             raise TransferError("it offers another state than was asked for")
         # Checking a certificate verifies a signature per vote.

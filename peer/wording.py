@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from blockswarm.swarm.manifest import EMBEDDING
+from blockswarm.swarm.manifest import EMBEDDING, subject_name
 
 Event = Mapping[str, Any]
 """``{"time": Unix seconds, "event": name, …}`` as a volunteer emits it and ``--json-log`` writes it."""
@@ -73,7 +73,7 @@ def describe(event: Event) -> str | None:
 def _ready(event: Event) -> str:
     parts = [f"ready: {event.get('run_id', '')} as {event.get('peer_id', '')}"]
     if event.get("block") is not None:
-        parts.append(f"block {event['block']}")
+        parts.append(subject_name(event["block"]))
     addresses = event.get("addrs") or ()
     if addresses:
         parts.append(f"reachable at {addresses[0]}" + (f" and {len(addresses) - 1} more" if addresses[1:] else ""))
@@ -118,8 +118,7 @@ def outcome(event: Event) -> str:
 
 
 def _state(event: Event) -> str:
-    subject = event.get("subject")
-    name = "the embedding" if subject == EMBEDDING else f"block {subject}"
+    name = subject_name(event["subject"])
     line = f"state of {name}: round {event.get('round')}, {str(event.get('digest', ''))[:8]}"
     if (seconds := event.get("seconds")) is not None:
         line += f", fetched in {seconds:.1f} s"

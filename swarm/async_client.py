@@ -55,9 +55,10 @@ class AsyncSwarmClient(ClientBase):
         run: str | None = None,
         timeout: float | Deadline = CONNECT_TIMEOUT,
         cache: str | Path | None = None,
+        counts: str | Path | None = None,
     ) -> Connecting:
         """Reach a swarm: ``await`` it, or use it with ``async with``; arguments and errors as for ``SwarmClient``."""
-        return Connecting(cls, peers, run, timeout, cache)
+        return Connecting(cls, peers, run, timeout, cache, counts)
 
     async def generate(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> str:
         """Text that follows ``prompt``; see :meth:`blockswarm.swarm.client.SwarmClient.generate`."""
@@ -155,8 +156,9 @@ class Connecting:
         run: str | None,
         timeout: float | Deadline,
         cache: str | Path | None,
+        counts: str | Path | None,
     ) -> None:
-        self._arguments = (kind, peers, run, timeout, cache)
+        self._arguments = (kind, peers, run, timeout, cache, counts)
         self._client: AsyncSwarmClient | None = None
 
     def __await__(self) -> Generator[object, None, AsyncSwarmClient]:
@@ -173,12 +175,12 @@ class Connecting:
             await self._client.close()
 
     async def _connect(self) -> AsyncSwarmClient:
-        kind, peers, run, timeout, cache = self._arguments
+        kind, peers, run, timeout, cache, counts = self._arguments
         known = await asyncio.to_thread(open_cache, cache)
         addresses = await asyncio.to_thread(read_peers, peers, known)
         thread, core = start()
         try:
-            await thread.run_async(core.connect, addresses, run, check_timeout(timeout))
+            await thread.run_async(core.connect, addresses, run, check_timeout(timeout), counts)
         except BaseException:
             await asyncio.shield(asyncio.to_thread(close, thread, core))
             raise

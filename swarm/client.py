@@ -63,6 +63,7 @@ class SwarmClient(ClientBase):
         run: str | None = None,
         timeout: float | Deadline = CONNECT_TIMEOUT,
         cache: str | Path | None = None,
+        counts: str | Path | None = None,
     ) -> Self:
         """Reach a swarm.
 
@@ -76,6 +77,9 @@ class SwarmClient(ClientBase):
             Seconds; a `Deadline` counts connecting and later calls together.
         cache : str or Path, optional
             File in which the client remembers peers it has met; they are tried after ``peers``.
+        counts : str or Path, optional
+            File of the run's n-gram counts, where it has some: then nobody is asked for their rows. By default what an
+            earlier ``draft="counts"`` has left in the cache.
 
         Raises
         ------
@@ -87,12 +91,14 @@ class SwarmClient(ClientBase):
             When peers send something else than the run's manifest.
         PeersFileError, AddressError
             When ``peers`` is malformed.
+        ArgumentError
+            When ``counts`` is another file than the manifest names.
         """
         known = open_cache(cache)
         addresses = read_peers(peers, known)
         thread, core = start()
         try:
-            thread.run(core.connect, addresses, run, check_timeout(timeout))
+            thread.run(core.connect, addresses, run, check_timeout(timeout), counts)
         except BaseException:
             close(thread, core)
             raise
@@ -117,9 +123,10 @@ class SwarmClient(ClientBase):
             by a warning and by ``stats.last.missing``.
             ``readout`` : "parallel" (all blocks at once, averaged) or "sweep" (the paper's chain from block to block).
             "one-sweep" draws all bytes in one traversal: a measurement, the text has no quality.
-            ``draft`` : who guesses ahead, so that a round trip yields several bytes: "ngram" (from the text itself and
-            from earlier answers), "block" (one block, fetched once and run here), the path of an n-gram file, or
-            "none". The text does not depend on it.
+            ``draft`` : who guesses ahead, so that a round trip yields several bytes: "ngram" (from the text itself,
+            from earlier answers, and from the run's counts where they are here), "counts" (these, fetched once),
+            "block" (one block, fetched once and run here), the path of an n-gram file, or "none". The text does not
+            depend on it.
             ``timeout`` : float or Deadline, 120 — seconds for the whole text; a ``Deadline`` is one moment for
             several calls, connecting among them.
             ``pin`` : states to take it from: ``"genesis"`` or an earlier ``stats.last.pin``; by default those most

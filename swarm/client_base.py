@@ -16,6 +16,7 @@ from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import ArgumentError
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.report import CallReport, ClientStats, Event, IncompleteAnswerWarning
+from blockswarm.swarm.subjects import subject_names
 from blockswarm.swarm.thread import TrioThread
 
 Peers = str | Path | Sequence[str]
@@ -124,6 +125,7 @@ def warn_incomplete(report: CallReport | None, *, told: int = 0, level: int = 3)
     """Warn about blocks an answer did without, unless ``told`` of them were warned about before; returns how many."""
     missing = report.missing if report is not None else []
     if len(missing) > told:
-        blocks = f"block {missing[0]}" if len(missing) == 1 else f"blocks {', '.join(map(str, missing))}"
-        warnings.warn(f"answered without {blocks}: nobody serves it", IncompleteAnswerWarning, stacklevel=level)
+        warnings.warn(
+            f"answered without {subject_names(missing)}: nobody serves it", IncompleteAnswerWarning, stacklevel=level
+        )
     return len(missing)

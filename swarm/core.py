@@ -9,18 +9,22 @@ import math
 import os
 import weakref
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import trio
 
 from blockswarm.clock import SystemClock
 from blockswarm.dht.errors import RpcError
+from blockswarm.model.ngram import NgramModel
 from blockswarm.naming import option
-from blockswarm.swarm.drafting.shelf import Shelf
+from blockswarm.swarm.counts.choosing import find_counts
+from blockswarm.swarm.drafting.blend import OVER_TARGET
+from blockswarm.swarm.drafting.shelf import Predictor, Shelf
 from blockswarm.swarm.errors import ArgumentError, ClientError, ConnectError, MessageError
 from blockswarm.swarm.holders import HolderBook, Run, gather
 from blockswarm.swarm.link import Link, short, words
-from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.manifest import Manifest, subject_name
 from blockswarm.swarm.messages import MAX_STATES, StatesReply, StatesRequest
 from blockswarm.swarm.pins import Offer, Pin
 from blockswarm.swarm.report import ClientStats, EventLog
@@ -69,6 +73,8 @@ class Core:
         self.book = HolderBook(self.link, self.clock, self.events.add)
         self.router = Router(salt=os.urandom(16))
         self.shelf = Shelf()
+        self.counts: NgramModel | None = None
+        """The run's n-gram counts, where this client has their file: then nobody is asked for their rows."""
         self.offers: dict[str, Offer] = {}
         self.trouble: dict[str, str] = {}
         """Why holders on record could not be asked for their states, by peer id."""
@@ -79,7 +85,9 @@ class Core:
         self._manifest: Manifest | None = None
         self._refreshing = False
 
-    async def connect(self, peers: Sequence[tuple[str, str]], run: str | None, timeout: float) -> None:
+    async def connect(
+        self, peers: Sequence[tuple[str, str]], run: str | None, timeout: float, counts: str | Path | None = None
+    ) -> None:
         """Find the run and its holders.
 
         Parameters
@@ -90,6 +98,8 @@ class Core:
             Run id, or the manifest digest in hex; needed when the peers know several runs.
         timeout : float
             Seconds for all of it.
+        counts : str or Path, optional
+            File of the run's n-gram counts; by default what the cache has.
 
         Raises
         ------
@@ -99,6 +109,8 @@ class Core:
             When there are several runs and none was named; they are listed.
         ManifestError
             When what was sent is not the manifest of the run.
+        ArgumentError
+            When ``counts`` is not the file that the manifest names.
         """
         grouped: dict[str, list[str]] = {}
         for peer_id, address in peers:
@@ -109,6 +121,8 @@ class Core:
         with trio.move_on_after(timeout) as scope:
             runs = await self._find_runs()
             self._manifest = await self.book.manifest(choose_run(runs, run))
+            if (found := await trio.to_thread.run_sync(find_counts, self._manifest, counts)) is not None:
+                self.take_counts(found)
             await self.survey(fresh=True)
         if scope.cancelled_caught:
             tried = ", ".join(address for _, address in peers)
@@ -141,6 +155,16 @@ class Core:
         """Block numbers of the model."""
         return range(self.manifest.model.blocks)
 
+    @property
+    def asked(self) -> Sequence[int]:
+        """Whose holders the client needs: the blocks', and those of the counts unless their file is here."""
+        return self.blocks if self.counts is not None else self.manifest.served
+
+    def take_counts(self, model: NgramModel) -> None:
+        """From now on compute the rows of the run's counts here, and draft with them."""
+        self.counts = model
+        self.shelf.put("counts", Predictor(lambda: model.next_log_probs, blend=lambda: OVER_TARGET))
+
     def notify(self, kind: str, text: str, **details: Any) -> None:
         """Record an event."""
         self.events.add(kind, text, **details)
@@ -160,17 +184,18 @@ class Core:
         fresh : bool
             Ask even if the last survey is recent.
         blocks : iterable of int, optional
-            Only these; all by default.
+            Only these; all whose holders are needed by default.
         """
-        wanted = list(self.blocks if blocks is None else blocks)
+        wanted = list(self.asked if blocks is None else blocks)
+        everybody = set(wanted) >= set(self.asked)
         now = trio.current_time()
         if fresh or now - self._records_at > RECORDS_SECONDS:
             await self.book.refresh(wanted)
-            if blocks is None:
+            if everybody:
                 self._records_at = now
         if fresh or now - self._offers_at > OFFERS_SECONDS:
             await self._collect_offers(wanted)
-            if blocks is None:
+            if everybody:
                 self._offers_at = now
 
     def keep_fresh(self) -> None:
@@ -245,14 +270,14 @@ class Core:
             offer = self.take_offer(peer, reply.body)
             self.trouble.pop(peer, None)
             if offer.block != block:
-                raise MessageError("block", f"is {offer.block}, on record for block {block}")
+                raise MessageError("block", f"is {offer.block}, on record for {subject_name(block)}")
         except (RpcError, MessageError) as error:
             if not isinstance(error, RpcError) or error.code != "timeout":
                 self.offers.pop(peer, None)  # one that is only slow still has what it had
             self.trouble[peer] = words(error)
             self.router.failed(peer, now=trio.current_time(), kind="error")
             if not isinstance(error, RpcError) or error.code not in ("unreachable", "timeout", "not-serving"):
-                self.notify("refused", f"{short(peer)} (block {block}): {error}", block=block, peer_id=peer)
+                self.notify("refused", f"{short(peer)} ({subject_name(block)}): {error}", block=block, peer_id=peer)
         done.send_nowait(peer)
 
 

@@ -11,10 +11,11 @@ from blockswarm.model.layout import digest_of_chunks
 from blockswarm.naming import option
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.core import Core
+from blockswarm.swarm.counts.fetching import fetch_counts
 from blockswarm.swarm.errors import DeadlineError
 from blockswarm.swarm.fetching import LostStateError, Offered, fetch, find, holding
 from blockswarm.swarm.holders import gather
-from blockswarm.swarm.manifest import subject_name
+from blockswarm.swarm.manifest import COUNTS, subject_name
 from blockswarm.swarm.model_card import ModelSummary
 from blockswarm.swarm.model_folder import SavedState
 from blockswarm.swarm.model_writer import ModelFolderWriter
@@ -47,6 +48,7 @@ class Export:
         self._progress = progress
         manifest = core.manifest
         self._total = 4 * sum(manifest.parameters(subject) for subject in manifest.subjects)
+        self._total += 0 if manifest.counts is None else manifest.counts.bytes
         self._done = 0
         self._waiting: set[int] = set()
 
@@ -94,12 +96,26 @@ class Export:
     async def _work(self, writer: ModelFolderWriter) -> None:
         await self._core.survey()
         subjects = list(self._core.manifest.subjects)
-        found = await gather(partial(find, self._core, subject) for subject in subjects)
+        wanted = subjects if self._core.manifest.counts is None or self._core.counts else [*subjects, COUNTS]
+        found = await gather(partial(find, self._core, subject) for subject in wanted)
         for offered in found:
             if isinstance(offered, Exception):
                 raise offered
-        self._waiting = set(subjects)
-        await drain(found, partial(self._fetch_and_write, writer), workers=AT_ONCE)
+        self._waiting = set(wanted)
+        await drain(found[: len(subjects)], partial(self._fetch_and_write, writer), workers=AT_ONCE)
+        if self._core.manifest.counts is not None:
+            await self._add_counts(writer)
+
+    async def _add_counts(self, writer: ModelFolderWriter) -> None:
+        """The counts never change, so they are fetched into the cache like for anything else, and copied from there."""
+        core = self._core
+        if core.counts is None:
+            core.take_counts(await fetch_counts(core, self._count))
+        else:
+            self._count(core.counts.size)
+        assert core.counts is not None
+        await trio.to_thread.run_sync(writer.add_counts, core.counts)
+        self._waiting.discard(COUNTS)
 
     async def _fetch_and_write(self, writer: ModelFolderWriter, offered: Offered) -> None:
         for attempt in range(ATTEMPTS):

@@ -8,7 +8,7 @@ before the first byte comes, so a wrong chunk costs its sender, never the state.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,11 +21,12 @@ from blockswarm.swarm.certified import check_certified, heaviest
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import ClientError, MessageError, NoHolderError, UntrustedAnswerError
 from blockswarm.swarm.link import short, words
-from blockswarm.swarm.manifest import EMBEDDING, subject_name
+from blockswarm.swarm.manifest import EMBEDDING
 from blockswarm.swarm.messages import ChunkRequest, HeadRequest, StateHead
 from blockswarm.swarm.policy.phases import round_in_progress
 from blockswarm.swarm.race import drain, race
 from blockswarm.swarm.statements import StatementError
+from blockswarm.swarm.subjects import block_word, subject_name
 
 HEAD_SECONDS = 8.0
 """Seconds a holder gets to say which state it has."""
@@ -111,18 +112,34 @@ async def fetch(core: Core, offered: Offered, arrived: Callable[[int], None]) ->
     """
     head = offered.head
     data = bytearray(4 * head.values)
-    chunks = _Chunks(core, offered)
 
-    async def work(index: int) -> None:
-        chunk = await chunks.get(index)
+    async def keep(index: int, chunk: bytes) -> None:
         data[index * CHUNK_BYTES : index * CHUNK_BYTES + len(chunk)] = chunk
         arrived(len(chunk))
 
-    await drain(range(len(head.chunks)), work, workers=IN_FLIGHT)
+    await fetch_chunks(core, offered, range(len(head.chunks)), keep)
     values = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
     if not np.isfinite(values).all():
         raise UntrustedAnswerError(f"the certified state of {subject_name(offered.subject)} is not finite")
     return values
+
+
+async def fetch_chunks(
+    core: Core, offered: Offered, wanted: Iterable[int], keep: Callable[[int, bytes], Awaitable[None]]
+) -> None:
+    """Fetch the chunks ``wanted`` of a state from everybody who has it; each is handed to ``keep`` when it is verified.
+
+    Raises
+    ------
+    LostStateError
+        When no holder gives the state any more.
+    """
+    chunks = _Chunks(core, offered)
+
+    async def work(index: int) -> None:
+        await keep(index, await chunks.get(index))
+
+    await drain(wanted, work, workers=IN_FLIGHT)
 
 
 class _Chunks:
@@ -233,7 +250,7 @@ async def _head(core: Core, subject: int, peer: str) -> StateHead:
     manifest = core.manifest
     body = HeadRequest(subject).to_body()
     reply = await core.link.call(peer, "state.head", body, run=manifest.digest, timeout=HEAD_SECONDS)
-    head = StateHead.parse(reply.body, values=manifest.parameters(subject), momentum=manifest.has_momentum)
+    head = StateHead.parse(reply.body, values=manifest.parameters(subject), momentum=manifest.momentum_of(subject))
     latest = round_in_progress(core.clock.now(), manifest.genesis_time, manifest.rounds.seconds)
     # Verifies a signature per vote, of which there may be hundreds.
     await trio.to_thread.run_sync(check_certified, manifest, subject, head, latest)
@@ -246,8 +263,8 @@ def _nobody(subject: int, problems: Mapping[str, str]) -> ClientError:
         return ClientError(f"nobody gives the state of the embedding{found}: is anybody training this run?")
     return NoHolderError(
         subject,
-        f"no live holder of block {subject}{found}: wait for a volunteer, or serve it with `blockswarm join --block "
-        f"{subject}`",
+        f"no live holder of {subject_name(subject)}{found}: wait for a volunteer, or serve it with `blockswarm join "
+        f"--block {block_word(subject)}`",
     )
 
 

@@ -11,6 +11,7 @@ from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.continuation import Certain, Continuation, Verified
 from blockswarm.swarm.drafting.drafting import Drafting
 from blockswarm.swarm.errors import DeadlineError
+from blockswarm.swarm.manifest import subject_name
 from blockswarm.swarm.options import Writing
 from blockswarm.swarm.readouts import read
 from blockswarm.swarm.report import CallReport
@@ -87,7 +88,7 @@ class Generation:
         if not scope.cancelled_caught:
             self.report.finish_reason = self._text.finish_reason
             return Piece(*certain, last=self._text.ended, report=self.report)
-        waiting = ", ".join(f"block {block}" for block in sorted(self._session.unanswered))
+        waiting = ", ".join(map(subject_name, sorted(self._session.unanswered)))
         written = f"{self._text.written} of {self._asked.max_bytes} bytes written"
         raise DeadlineError(
             f"{self._asked.seconds:g} s were not enough: {written}" + (f", waiting for {waiting}" if waiting else "")

@@ -48,6 +48,10 @@ class LocalModel:
     def __init__(self, saved: SavedModel, *, device: str = "auto") -> None:
         # Not ``saved`` itself: the device has its own copy of the values.
         self._manifest, self._pin = saved.manifest, saved.pin
+        counts = saved.manifest.counts
+        if counts is not None and saved.counts is None:
+            raise ArgumentError(f"{saved.manifest.run_id}: the model has n-gram counts, and they were not given")
+        self._counts, self._weight = saved.counts, counts.weight if counts is not None else 0.0
         self._device = device
         self._stats = ClientStats()
         self._model = self._load(lambda subject: saved.states[subject].values)
@@ -86,6 +90,11 @@ class LocalModel:
     def manifest(self) -> Manifest:
         """What the swarm that trained the model agreed on."""
         return self._manifest
+
+    @property
+    def whole(self) -> WholeModel:
+        """The model itself: its readouts as functions of windows."""
+        return self._model
 
     @property
     def run_id(self) -> str:
@@ -156,11 +165,12 @@ class LocalModel:
         """Nothing to close."""
 
     def _load(self, values: Callable[[int], Float32]) -> WholeModel:
-        from blockswarm.model.whole import WholeModel
+        from blockswarm.model.whole import Expert, WholeModel
 
         model, recipe = self.manifest.model, self.manifest.recipe
         blocks = [values(block) for block in range(model.blocks)]
-        return WholeModel(model, recipe, blocks, values(EMBEDDING), self._device)
+        expert = None if self._counts is None else Expert(self._counts, self._weight)
+        return WholeModel(model, recipe, blocks, values(EMBEDDING), self._device, expert=expert)
 
     def _choose(self, choice: PinChoice) -> tuple[Pin, WholeModel]:
         """The states asked for: the folder's own, or those training began with, which anyone can compute."""

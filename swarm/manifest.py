@@ -21,31 +21,41 @@ from pydantic import ValidationError
 
 from blockswarm.dht.packing import PackingError, unpack
 from blockswarm.model.config import RECIPES, SIZES, ModelConfig, Recipe
-from blockswarm.model.layout import EMBEDDING, layout_of, state_digest
+from blockswarm.model.layout import COUNTS, EMBEDDING, layout_of
 from blockswarm.naming import option
 from blockswarm.swarm.canonical import canonical_bytes, plain
-from blockswarm.swarm.codec import FOR_RUNS, encoded_size
+from blockswarm.swarm.codec import FOR_RUNS
 from blockswarm.swarm.errors import ManifestError, given_manifest
+from blockswarm.swarm.genesis import genesis_of, update_bytes
+from blockswarm.swarm.manifest_checks import check_counts, check_protocol, check_rounds, check_sizes, pick
 from blockswarm.swarm.manifest_fields import (
     MAX_MANIFEST_BYTES,
     PROTOCOL_VERSION,
+    SECTIONS,
     Averaging,
+    Counts,
     Data,
     Document,
     Genesis,
     Limits,
     Rounds,
     as_argument,
-    check_rounds,
-    check_sizes,
     describe,
     read_dataclass,
-    show,
 )
-from blockswarm.swarm.manifest_toml import emit, parse
+from blockswarm.swarm.manifest_toml import emit, parse, read_file
 from blockswarm.swarm.policy.phases import default_phases
+from blockswarm.swarm.subjects import subject_name
 
-__all__ = ["DEFAULT_BANDWIDTH", "EMBEDDING", "PROTOCOL_VERSION", "Manifest", "create_manifest", "subject_name"]
+__all__ = [
+    "COUNTS",
+    "DEFAULT_BANDWIDTH",
+    "EMBEDDING",
+    "PROTOCOL_VERSION",
+    "Manifest",
+    "create_manifest",
+    "subject_name",
+]
 
 DEFAULT_BANDWIDTH = 20e6 / 8
 """What a volunteer is assumed to send when phases are laid out, bytes/s (20 Mbit/s, a common home uplink)."""
@@ -65,8 +75,8 @@ class Manifest:
         Seed of the initial parameters.
     genesis_time : float
         Start of round 1, Unix seconds; round ``r`` closes at ``genesis_time + r * rounds.seconds``.
-    model, recipe, data, rounds, averaging, limits, genesis
-        The sections, each frozen.
+    model, recipe, data, rounds, averaging, limits, genesis, counts
+        The sections, each frozen; ``counts`` is None, and absent from the canonical bytes, in a run without any.
     """
 
     name: str
@@ -80,25 +90,14 @@ class Manifest:
     averaging: Averaging
     limits: Limits
     genesis: Genesis
+    counts: Counts | None = None
 
     @classmethod
     @given_manifest()
     def load(cls, path: str | Path) -> Manifest:
         """Read ``swarm.toml``; raises :class:`GivenManifestError` naming the file and every field at fault."""
         path = Path(path)
-        try:
-            with path.open("rb") as file:
-                raw = file.read(MAX_MANIFEST_BYTES + 1)
-        except OSError as error:
-            raise ManifestError(
-                f"{path}: cannot read the manifest: {error.strerror}; make one with `blockswarm init`"
-            ) from error
-        if len(raw) > MAX_MANIFEST_BYTES:
-            raise ManifestError(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes, which no manifest is")
-        try:
-            text = raw.decode()
-        except UnicodeDecodeError as error:
-            raise ManifestError(f"{path}: not UTF-8 text (byte {error.start}); is this the right file?") from error
+        text = read_file(path)
         return cls.from_toml(text, source=str(path))
 
     @classmethod
@@ -131,7 +130,7 @@ class Manifest:
         """
         if not isinstance(raw, dict):
             raise ManifestError(f"{source}: not a manifest (expected sections, got {type(raw).__name__})")
-        _check_protocol(raw.get("protocol"), source)
+        check_protocol(raw.get("protocol"), source)
         document, problems = None, []
         try:
             document = Document.model_validate(raw)
@@ -142,6 +141,7 @@ class Manifest:
         problems += model_problems + recipe_problems
         if model is not None:
             problems += check_sizes(model, document.averaging.outer if document is not None else "none")
+            problems += check_counts(document.counts if document is not None else None, model)
         if document is not None:
             problems += check_rounds(document.rounds)
             if model is not None and len(document.genesis.blocks) != model.blocks:
@@ -153,7 +153,7 @@ class Manifest:
                 f"{source}: {'; '.join(problems)} (correct this, or write a new manifest with `blockswarm init`)",
                 problems,
             )
-        sections = {name: getattr(document, name) for name in ("data", "rounds", "averaging", "limits", "genesis")}
+        sections = {name: getattr(document, name) for name in SECTIONS}
         return cls(
             name=document.name,
             protocol=document.protocol,
@@ -174,8 +174,7 @@ class Manifest:
             "model": self.model.to_mapping(),
             "recipe": self.recipe.to_mapping(),
         }
-        for section in ("data", "rounds", "averaging", "limits", "genesis"):
-            mapping[section] = getattr(self, section).model_dump()
+        mapping |= {name: part.model_dump() for name in SECTIONS if (part := getattr(self, name)) is not None}
         result: dict[str, Any] = plain(mapping)
         return result
 
@@ -207,17 +206,36 @@ class Manifest:
         return range(EMBEDDING, self.model.blocks)
 
     @property
+    def served(self) -> tuple[int, ...]:
+        """Everything that has holders: the blocks, then ``COUNTS`` where the run has counts."""
+        return (*range(self.model.blocks), *([COUNTS] if self.counts is not None else []))
+
+    @property
     def has_momentum(self) -> bool:
         """Whether states hold an outer momentum beside their values; zeros at the genesis."""
         return self.averaging.outer == "nesterov"
 
+    def momentum_of(self, subject: int) -> bool:
+        """Whether states of ``subject`` hold one; the counts never change, so they have none."""
+        return self.has_momentum and subject != COUNTS
+
     def parameters(self, subject: int) -> int:
-        """Number of float32 values in the state of ``subject``."""
+        """Number of float32 values in the state of ``subject``; of the counts, how many would fill their file."""
+        if subject == COUNTS:
+            return self._counts.bytes // 4
         return layout_of(self.model, subject).size
 
     def genesis_digest(self, subject: int) -> bytes:
-        """State digest of round 0 of ``subject``, 32 bytes."""
+        """State digest of round 0 of ``subject``, 32 bytes; of the counts, that of their file."""
+        if subject == COUNTS:
+            return bytes.fromhex(self._counts.digest)
         return bytes.fromhex(self.genesis.embedding if subject == EMBEDDING else self.genesis.blocks[subject])
+
+    @property
+    def _counts(self) -> Counts:
+        if self.counts is None:
+            raise ManifestError(f"{self.run_id}: this run has no n-gram counts")
+        return self.counts
 
     def verify_genesis(self, subject: int) -> NDArray[np.float32]:
         """The state of round 0, computed here from the seed and compared with the manifest.
@@ -231,18 +249,13 @@ class Manifest:
         ManifestError
             When this machine computes something else: another software version, or a manifest edited by hand.
         """
-        values, digest = _genesis(self.model, self.seed, subject, self.has_momentum)
+        values, digest = genesis_of(self.model, self.seed, subject, self.has_momentum)
         if digest != self.genesis_digest(subject):
             raise ManifestError(
                 f"{self.run_id}: genesis of {subject_name(subject)} computed here is {digest.hex()[:12]}, the manifest "
                 f"says {self.genesis_digest(subject).hex()[:12]}: the manifest was edited or made by another version"
             )
         return values
-
-
-def subject_name(subject: int) -> str:
-    """``block 2`` or ``the embedding``, for people."""
-    return "the embedding" if subject == EMBEDDING else f"block {subject}"
 
 
 @given_manifest()
@@ -274,6 +287,7 @@ def create_manifest(
     clip_ratio: float = 2.0,
     directory_shards: int = 1,
     max_replicas: int = 256,
+    counts: Counts | None = None,
 ) -> Manifest:
     """Make the manifest of a new swarm, with its genesis digests.
 
@@ -305,14 +319,16 @@ def create_manifest(
         As in :class:`Averaging`.
     directory_shards, max_replicas : int
         As in :class:`Limits`.
+    counts : Counts, optional
+        The n-gram counts to mix in; see ``blockswarm.swarm.counts.describe``.
 
     Raises
     ------
     GivenManifestError
         When a value is out of range, or the round is too short for the size of an update.
     """
-    model = _pick(size, SIZES, "model size")
-    chosen_recipe = _pick(recipe, RECIPES, "recipe").to_mapping()
+    model = pick(size, SIZES, "model size")
+    chosen_recipe = pick(recipe, RECIPES, "recipe").to_mapping()
     if train_samples is not None:
         chosen_recipe["train_samples"] = train_samples
     problems = check_sizes(model, outer)
@@ -323,12 +339,12 @@ def create_manifest(
     if problems:
         raise ManifestError(f"new manifest: {'; '.join(problems)}", problems)
     genesis = {
-        subject: _genesis(model, seed, subject, outer == "nesterov")[1].hex()
+        subject: genesis_of(model, seed, subject, outer == "nesterov")[1].hex()
         for subject in range(EMBEDDING, model.blocks)
     }
     if phases is None:
         try:
-            phases = dataclasses.asdict(default_phases(round_seconds, _update_bytes(model, compression), bandwidth))
+            phases = dataclasses.asdict(default_phases(round_seconds, update_bytes(model, compression), bandwidth))
         except ValueError as error:
             raise ManifestError(
                 f"new manifest: {error}; give more with {option('round_seconds')}, or take a smaller model"
@@ -365,34 +381,10 @@ def create_manifest(
             "embedding": genesis[EMBEDDING],
             "blocks": [genesis[block] for block in range(model.blocks)],
         },
+        **({} if counts is None else {"counts": counts.model_dump()}),
     }
     try:
         return Manifest.from_mapping(raw)
     except ManifestError as error:
         problems = [as_argument(problem) for problem in error.problems]
         raise ManifestError(f"new manifest: {'; '.join(problems)}", problems) from error
-
-
-def _pick(choice: Any, known: Mapping[str, Any], what: str) -> Any:
-    if not isinstance(choice, str):
-        return choice
-    if choice not in known:
-        raise ManifestError(f"no {what} named {choice!r}; there are {', '.join(sorted(known))}")
-    return known[choice]
-
-
-def _check_protocol(version: object, source: str) -> None:
-    if isinstance(version, int) and not isinstance(version, bool) and version != PROTOCOL_VERSION:
-        who = "upgrade blockswarm here" if version > PROTOCOL_VERSION else "its volunteers must upgrade blockswarm"
-        raise ManifestError(
-            f"{source}: the swarm speaks protocol {show(version)} and this program {PROTOCOL_VERSION}: {who}"
-        )
-
-
-def _genesis(model: ModelConfig, seed: int, subject: int, momentum: bool) -> tuple[NDArray[np.float32], bytes]:
-    values = layout_of(model, subject).genesis(seed, subject)
-    return values, state_digest(values, np.zeros_like(values) if momentum else None)
-
-
-def _update_bytes(model: ModelConfig, compression: str) -> int:
-    return sum(encoded_size(layout_of(model, subject).size, compression) for subject in (0, EMBEDDING))

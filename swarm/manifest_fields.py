@@ -18,9 +18,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from blockswarm.dht.frames import PROTOCOL_VERSION as PROTOCOL_VERSION
-from blockswarm.model.config import ModelConfig
 from blockswarm.model.errors import ModelError
-from blockswarm.model.layout import layout_of
+from blockswarm.model.ngram_counts import MAX_ORDER
 from blockswarm.naming import option
 from blockswarm.swarm.codec import FOR_RUNS, Compression
 from blockswarm.swarm.policy.phases import PhaseLengths
@@ -34,6 +33,9 @@ MAX_BLOCKS = 256
 
 MOST_TOLD = 20
 """Problems that are told of one section: a stranger's manifest may have tens of thousands."""
+
+MAX_COUNTS_BYTES = 1 << 30
+"""Longest file of n-gram counts that a manifest may name: volunteers and clients keep it on their disks."""
 
 
 def _digest(text: str) -> str:
@@ -166,6 +168,21 @@ class Genesis(Section):
     )
 
 
+class Counts(Section):
+    """The n-gram counts that are mixed into the blocks' predictions."""
+
+    digest: Digest = Field(description="digest of the file: SHA-256 over the SHA-256 of each 1 MiB")
+    bytes: Annotated[int, Field(ge=64, le=MAX_COUNTS_BYTES, multiple_of=8)] = Field(description="length of the file")
+    order: Annotated[int, Field(ge=1, le=MAX_ORDER)] = Field(description="bytes of context its rows look at, at most")
+    weight: Annotated[float, Field(gt=0, lt=1)] = Field(
+        description="share of its log-probabilities in the mixture; the blocks' mean has the rest"
+    )
+
+
+SECTIONS = ("data", "rounds", "averaging", "limits", "genesis", "counts")
+"""Those of a document that are checked here, in their order."""
+
+
 class Document(Section):
     """A manifest as it stands in a file; model and recipe are checked by their own module."""
 
@@ -180,6 +197,7 @@ class Document(Section):
     averaging: Averaging
     limits: Limits
     genesis: Genesis
+    counts: Counts | None = None
 
 
 def show(value: object) -> str:
@@ -250,8 +268,16 @@ def _known_keys(path: tuple[int | str, ...], document: type[BaseModel]) -> list[
     section: Any = document
     for part in path:
         # A number is a place in a list of sections, whose type holds theirs.
-        section = typing.get_args(section)[0] if isinstance(part, int) else section.model_fields[part].annotation
+        section = typing.get_args(section)[0] if isinstance(part, int) else section_type(section, part)
     return list(section.model_fields)
+
+
+def section_type(document: type[BaseModel], name: str) -> Any:
+    """The type of the field ``name``; of one that may be absent, what it is when it is there."""
+    annotation = document.model_fields[name].annotation
+    if type(None) not in typing.get_args(annotation):
+        return annotation
+    return next(kind for kind in typing.get_args(annotation) if kind is not type(None))
 
 
 def read_dataclass(kind: type[Any], section: str, raw: object) -> tuple[Any, list[str]]:
@@ -265,27 +291,6 @@ def read_dataclass(kind: type[Any], section: str, raw: object) -> tuple[Any, lis
         return kind.from_mapping(mapping), []
     except ModelError as error:
         return None, [str(error).replace(f"{kind.__name__}.", f"{section}.", 1)]
-
-
-def check_sizes(model: ModelConfig, outer: str) -> list[str]:
-    """What is wrong with the size of a valid model's states, if anything."""
-    size, most = layout_of(model, 0).size, MAX_BLOCK_PARAMETERS
-    if outer != "none":
-        most //= 2  # a state holds the outer momentum too
-    return [f"model: a block of {size:,} parameters is more than the {most:,} allowed"] if size > most else []
-
-
-def check_rounds(rounds: Rounds) -> list[str]:
-    """Where the lengths in ``rounds`` contradict each other."""
-    problems = []
-    if rounds.lengths.total >= rounds.seconds:
-        problems.append(
-            f"rounds: the phases take {rounds.lengths.total:g} s of a round of {rounds.seconds:g} s and leave no time "
-            "to train; lengthen rounds.seconds or shorten the phases"
-        )
-    if rounds.tolerance > rounds.seconds / 2:
-        problems.append(f"rounds.tolerance: must be at most half a round ({rounds.seconds / 2:g} s)")
-    return problems
 
 
 def _canonical_mapping(kind: type[Any], section: str, raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

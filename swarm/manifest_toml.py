@@ -1,13 +1,14 @@
-"""A manifest as TOML for people: one comment per field, sections in a fixed order."""
+"""A manifest as TOML for people: its file read, and written with one comment per field, sections in a fixed order."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from blockswarm.swarm.errors import ManifestError
-from blockswarm.swarm.manifest_fields import MAX_MANIFEST_BYTES, Document, Section
+from blockswarm.swarm.manifest_fields import MAX_MANIFEST_BYTES, Document, Section, section_type
 
 MOST_DOTS = 2000
 """In the text of a manifest. The parser keeps every beginning of a dotted key: memory grows with the square of its
@@ -21,6 +22,7 @@ _HEADINGS = {
     "averaging": "How accepted updates become one.",
     "limits": "Bounds of the directory.",
     "genesis": "Digests of the states of round 0, computed from the seed by every peer.",
+    "counts": "N-gram counts that are mixed into the blocks' predictions.",
 }
 
 _COMMENTS = {
@@ -67,6 +69,23 @@ def parse(text: str, source: str) -> dict[str, Any]:
         raise ManifestError(f"{source}: not valid TOML: {error}") from error
 
 
+def read_file(path: Path) -> str:
+    """The text of a manifest file; raises `ManifestError` when it cannot be read or cannot be one."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise ManifestError(
+            f"{path}: cannot read the manifest: {error.strerror}; make one with `blockswarm init`"
+        ) from error
+    if len(raw) > MAX_MANIFEST_BYTES:
+        raise ManifestError(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes, which no manifest is")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{path}: not UTF-8 text (byte {error.start}); is this the right file?") from error
+
+
 def emit(mapping: Mapping[str, Any], run_id: str) -> str:
     """TOML text of a manifest's plain mapping.
 
@@ -98,7 +117,7 @@ def _comment(path: str) -> str:
     section: Any = Document
     *parents, key = path.split(".")
     for part in parents:
-        section = section.model_fields[part].annotation
+        section = section_type(section, part)
     if isinstance(section, type) and issubclass(section, Section) and key in section.model_fields:
         return section.model_fields[key].description or ""
     return ""

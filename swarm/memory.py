@@ -10,6 +10,9 @@ from blockswarm.swarm.manifest import Manifest
 PROCESS_BYTES = 430 * 10**6
 """Before any model: Python with torch and hivemind 300 MB, torch's own buffers after its first step 80, p2pd 50."""
 
+COUNTS_PROCESS_BYTES = 280 * 10**6
+"""Of who serves the n-gram counts: Python with hivemind, which imports torch, and p2pd. Their file is mapped."""
+
 KEPT_STATES = 3
 """Certified states a peer holds to serve sessions that pinned one."""
 
@@ -50,8 +53,15 @@ class MemoryEstimate:
         return f"{self.total / 1e6:,.0f} MB (" + ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in parts) + ")"
 
 
+def counts_estimate() -> MemoryEstimate:
+    """What a volunteer needs who serves the n-gram counts: nothing that grows with them."""
+    return MemoryEstimate(
+        parameters=0, gradients=0, optimizer=0, activations=0, states=0, readers=0, process=COUNTS_PROCESS_BYTES
+    )
+
+
 def memory_estimate(manifest: Manifest) -> MemoryEstimate:
-    """Estimate what one volunteer needs, every block being the same size.
+    """Estimate what one volunteer needs who trains a block, every block being the same size.
 
     Parameters, gradients and AdamW's two moments are exact (float32 each). Activations count what back-propagation
     keeps per layer (inputs of the norms and projections, attention, the 4x hidden layer), the 256-way logits, and what

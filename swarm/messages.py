@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from blockswarm.model.layout import CHUNK_BYTES, digest_of_chunks
+from blockswarm.model.layout import CHUNK_BYTES, COUNTS, digest_of_chunks
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, Optional, integer, listed, octets, text
 
@@ -40,8 +40,10 @@ MAX_VALUES = MAX_CHUNKS * CHUNK_BYTES // 4
 
 DIGEST = octets(32)
 """Reader of a SHA-256."""
-SUBJECT = integer(-1, MAX_BLOCKS - 1)
-"""Reader of a subject: -1 the embedding, else a block."""
+SUBJECT = integer(-1, COUNTS)
+"""Reader of a subject: -1 the embedding, `COUNTS` the n-gram counts, else a block."""
+HELD = integer(0, COUNTS)
+"""Reader of what a peer holds: a block, or `COUNTS`."""
 BLOCK = integer(0, MAX_BLOCKS - 1)
 ROUND = integer(0, MAX_ROUND)
 SAMPLES = integer(0, MAX_SAMPLES)
@@ -113,7 +115,7 @@ class StatesReply:
     states: tuple[StateName, ...]
     embedding: tuple[StateName, ...]
 
-    _BODY = Body(block=BLOCK, states=_NAMES, embedding=_NAMES)
+    _BODY = Body(block=HELD, states=_NAMES, embedding=_NAMES)
 
     @classmethod
     def parse(cls, body: object) -> StatesReply:

@@ -129,8 +129,20 @@ def _facts(summary: ModelSummary) -> list[tuple[str, str]]:
         ("parameters", f"{summary.parameters:,} in all, {manifest.parameters(0):,} in a block"),
         ("recipe", recipe),
         ("data", f"`{manifest.data.name}`"),
+        *_counts_fact(manifest),
         ("states", f"{summary.file_bytes:,} bytes in {len(summary.states)} files (safetensors, float32)"),
     ]
+
+
+def _counts_fact(manifest: Manifest) -> list[tuple[str, str]]:
+    if manifest.counts is None:
+        return []
+    counts = manifest.counts
+    told = (
+        f"n-gram counts of order {counts.order} in {counts.bytes:,} bytes, digest `{counts.digest}`, mixed into the "
+        f"parallel readout with weight {counts.weight:g}"
+    )
+    return [("counts", told)]
 
 
 def _state(state: StateSummary) -> tuple[str, ...]:

@@ -4,6 +4,7 @@
 ``swarm.toml``             the manifest of the run
 ``embedding.safetensors``  the shared embedding, its tensors by name; notes: run, round, samples, digest, certificate
 ``block-N.safetensors``    each block, the same way
+``counts.ngram``           the n-gram counts, where the manifest names some
 ``MODEL_CARD.md``          the figures for people; never read back
 =========================  ==========================================================================================
 
@@ -27,7 +28,9 @@ from safetensors import SafetensorError, safe_open
 
 from blockswarm.dht.frames import one_line
 from blockswarm.model.layout import layout_of, state_digest, with_momentum
+from blockswarm.model.ngram import NgramModel
 from blockswarm.swarm.certified import check_certificate
+from blockswarm.swarm.counts.files import CountsError, open_counts
 from blockswarm.swarm.errors import GivenFolderError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, MAX_ROUND, MAX_SAMPLES, StateName
@@ -37,6 +40,7 @@ from blockswarm.swarm.statements import Certificate, StatementError
 FORMAT = "blockswarm-model-1"
 MANIFEST_FILE = "swarm.toml"
 CARD_FILE = "MODEL_CARD.md"
+COUNTS_FILE = "counts.ngram"
 
 _NOTES_BYTES = 2 * MAX_CERTIFICATE_BYTES + (1 << 20)
 """A state's file is at most this much larger than its values."""
@@ -72,6 +76,8 @@ class SavedModel:
 
     manifest: Manifest
     states: Mapping[int, SavedState]
+    counts: NgramModel | None = None
+    """The n-gram counts that the manifest names; mapped, not loaded."""
 
     @cached_property
     def pin(self) -> Pin:
@@ -107,7 +113,8 @@ def read_model_folder(folder: str | Path) -> SavedModel:
     if not (folder / MANIFEST_FILE).is_file():
         raise GivenFolderError(f"{folder}: not a model folder ({MANIFEST_FILE} is missing); see `blockswarm export`")
     manifest = Manifest.load(folder / MANIFEST_FILE)
-    return SavedModel(manifest, {subject: _read(folder, subject, manifest) for subject in manifest.subjects})
+    states = {subject: _read(folder, subject, manifest) for subject in manifest.subjects}
+    return SavedModel(manifest, states, _read_counts(folder / COUNTS_FILE, manifest))
 
 
 def notes_of(state: SavedState, manifest: Manifest) -> dict[str, str]:
@@ -149,6 +156,17 @@ def certificate_of(state: SavedState, manifest: Manifest) -> Certificate | None:
 def _digest_of_notes(notes: Mapping[str, str]) -> str:
     rows = (f"{key}\0{value}\n" for key, value in sorted(notes.items()) if key != "sha256")
     return hashlib.sha256("".join(rows).encode()).hexdigest()
+
+
+def _read_counts(path: Path, manifest: Manifest) -> NgramModel | None:
+    if manifest.counts is None:
+        return None
+    if not path.exists():
+        raise GivenFolderError(f"{path}: missing: without the counts the model is not whole; copy or export it again")
+    try:
+        return open_counts(path, manifest.counts)
+    except CountsError as error:
+        raise GivenFolderError(f"{error}; copy or export it again") from error
 
 
 def _read(folder: Path, subject: int, manifest: Manifest) -> SavedState:

@@ -16,11 +16,20 @@ from safetensors.numpy import save_file
 
 from blockswarm.files import write_atomically
 from blockswarm.model.layout import check_vector, layout_of
+from blockswarm.model.ngram import NgramModel
 from blockswarm.naming import option
 from blockswarm.swarm.errors import GivenFolderError, ModelFolderError
-from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
+from blockswarm.swarm.manifest import COUNTS, EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.model_card import ModelSummary, StateSummary, model_card
-from blockswarm.swarm.model_folder import CARD_FILE, MANIFEST_FILE, SavedState, certificate_of, file_name, notes_of
+from blockswarm.swarm.model_folder import (
+    CARD_FILE,
+    COUNTS_FILE,
+    MANIFEST_FILE,
+    SavedState,
+    certificate_of,
+    file_name,
+    notes_of,
+)
 
 if TYPE_CHECKING:
     from blockswarm.model.mixing import Readout
@@ -31,7 +40,12 @@ _SPARE_BYTES = 16 << 20
 
 
 def write_model_folder(
-    folder: str | Path, manifest: Manifest, states: Iterable[SavedState], *, force: bool = False
+    folder: str | Path,
+    manifest: Manifest,
+    states: Iterable[SavedState],
+    *,
+    counts: NgramModel | None = None,
+    force: bool = False,
 ) -> ModelSummary:
     """Write a whole model into ``folder``, which appears in one step.
 
@@ -43,6 +57,8 @@ def write_model_folder(
         What the model is.
     states : iterable of SavedState
         One of every subject of the manifest, in any order.
+    counts : NgramModel, optional
+        The n-gram counts, where the manifest names some.
     force : bool
         Replace an older model folder. Anything else is never overwritten.
 
@@ -55,6 +71,8 @@ def write_model_folder(
     with ModelFolderWriter(folder, manifest, force=force) as writer:
         for state in states:
             writer.add(state)
+        if counts is not None:
+            writer.add_counts(counts)
         return writer.finish()
 
 
@@ -93,6 +111,7 @@ class ModelFolderWriter:
         self._force = force
         self._staged: Path | None = None
         self._summaries: dict[int, StateSummary] = {}
+        self._counted = manifest.counts is None
 
     def __enter__(self) -> Self:
         self.open()
@@ -114,6 +133,7 @@ class ModelFolderWriter:
                 raise GivenFolderError(f"{self.folder}: {what} and cannot be replaced: name a folder in it")
         parent = place.parent
         need = 4 * sum(self.manifest.parameters(subject) for subject in self.manifest.subjects) + _SPARE_BYTES
+        need += 0 if self.manifest.counts is None else self.manifest.counts.bytes
         with _disk(self.folder):
             parent.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(parent).free
@@ -160,6 +180,23 @@ class ModelFolderWriter:
             members=len(certificate.members.members) if certificate else 0,
         )
 
+    def add_counts(self, model: NgramModel) -> None:
+        """Write the n-gram counts.
+
+        Raises
+        ------
+        ModelFolderError
+            When they cannot be written, or are not those of the manifest.
+        """
+        if self.manifest.counts is None or model.digest.hex() != self.manifest.counts.digest:
+            raise ModelFolderError(f"{self.folder}: these n-gram counts are not those of {self.manifest.run_id}")
+        path = self._place() / COUNTS_FILE
+        with _disk(self.folder), path.open("wb") as file:
+            file.write(model.data)
+            file.flush()
+            os.fsync(file.fileno())
+        self._counted = True
+
     def finish(self) -> ModelSummary:
         """Put the folder in its place.
 
@@ -170,6 +207,7 @@ class ModelFolderWriter:
         """
         staged = self._place()
         missing = [subject_name(subject) for subject in self.manifest.subjects if subject not in self._summaries]
+        missing += [] if self._counted else [subject_name(COUNTS)]
         if missing:
             raise ModelFolderError(f"{self.folder}: {', '.join(missing)} missing: a model folder holds a whole model")
         states = tuple(self._summaries[subject] for subject in self.manifest.subjects)
@@ -199,7 +237,7 @@ class ModelFolderWriter:
         if not names:
             return
         ours = {MANIFEST_FILE, CARD_FILE, file_name(EMBEDDING)}
-        foreign = sorted(name for name in names - ours if not _is_block_file(name))
+        foreign = sorted(name for name in names - ours - {COUNTS_FILE} if not _is_block_file(name))
         if foreign or not names >= ours:
             found = f"such as {foreign[0]}" if foreign else f"but no whole model ({min(ours - names)} is missing)"
             raise GivenFolderError(f"{self.folder}: holds something else, {found}; it is left as it is: choose another")

@@ -11,9 +11,11 @@ import trio
 from blockswarm.dht.records import BlockRecord
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.core import Core
+from blockswarm.swarm.counts.fetching import begin_fetch as fetch_counts_beside
 from blockswarm.swarm.drafting.fetched_block import begin_fetch
 from blockswarm.swarm.errors import DeadlineError, NoHolderError
 from blockswarm.swarm.generation import Generation
+from blockswarm.swarm.manifest import subject_name
 from blockswarm.swarm.one_sweep import OneSweep
 from blockswarm.swarm.options import PinChoice, Reading, Writing, read_pin
 from blockswarm.swarm.pins import choose_pin
@@ -57,9 +59,11 @@ async def begin(core: Core, prompt: bytes, asked: Writing) -> Generation:
     report = CallReport("generate", asked.readout, seed=asked.drawn_seed)
     patience = BEST_EFFORT_SECONDS if asked.best_effort else None
     alone = asked.readout == "one-sweep"
-    drafting = None if alone else await core.shelf.open(asked.drafter, blocks=len(core.blocks))
+    drafting = None if alone else await core.shelf.open(asked.drafter, blocks=len(core.asked))
     if asked.drafter == "block" and not alone:
         begin_fetch(core)
+    elif asked.drafter == "counts" and not alone:
+        fetch_counts_beside(core)
     session = await _bounded(asked.seconds, lambda: open_session(core, asked.pin, patience, report))
     return OneSweep(session, prompt, asked) if alone else Generation(session, prompt, asked, drafting)
 
@@ -89,10 +93,10 @@ async def score(
 
 
 async def holders(core: Core, fresh: bool) -> dict[int, list[Holder]]:
-    """Everybody on record for each block, block 0 first."""
+    """Everybody on record for each block, block 0 first; for the counts too, unless their file is here."""
     await core.survey(fresh=fresh)
     return {
-        block: [describe(core, record) for record in core.book.holders(block, serving=False)] for block in core.blocks
+        block: [describe(core, record) for record in core.book.holders(block, serving=False)] for block in core.asked
     }
 
 
@@ -164,7 +168,7 @@ async def _read(
         if not blocks:
             return "looking for holders"
         total = sum(end - begin for begin, end in rows)
-        return f"{report.bytes} of {total} bytes read, waiting for {', '.join(f'block {block}' for block in blocks)}"
+        return f"{report.bytes} of {total} bytes read, waiting for {', '.join(map(subject_name, blocks))}"
 
     return await _bounded(asked.seconds, work, waiting)
 

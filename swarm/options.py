@@ -25,7 +25,7 @@ PinChoice = str | Pin | Mapping[str, Any] | None
 
 Progress = Callable[[int, int], None]
 
-DRAFTERS = ("none", "ngram", "block")
+DRAFTERS = ("none", "ngram", "counts", "block")
 """Drafters that are no file; see ``blockswarm.swarm.drafting.shelf``."""
 
 MAX_SEED = 2**63 - 1

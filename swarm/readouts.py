@@ -13,6 +13,7 @@ from blockswarm.model.mixing import Readout, mix_log_probs
 from blockswarm.swarm.answers import ROW_BYTES, Float32, check_hidden, check_rows
 from blockswarm.swarm.chain import sweep_at_once
 from blockswarm.swarm.chunks import Chunk, chunks
+from blockswarm.swarm.counts.rows import with_counts
 from blockswarm.swarm.errors import ClientError, NoHolderError
 from blockswarm.swarm.holders import gather
 from blockswarm.swarm.messages import LogprobsRequest, SweepRequest
@@ -28,7 +29,7 @@ async def read(session: Session, chunk: Chunk, *, readout: Readout, seed: int) -
     """Log-probabilities of the rows of ``chunk``, float32 ``[rows, 256]``."""
     if readout == "sweep":
         return await _sweep(session, chunk, seed)
-    return await _parallel(session, chunk)
+    return await with_counts(session, chunk, partial(_parallel, session, chunk))
 
 
 async def read_all(

@@ -18,9 +18,11 @@ from blockswarm.naming import option
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import ClientError, MessageError, NoHolderError, UntrustedAnswerError
 from blockswarm.swarm.link import Reply, short, words
+from blockswarm.swarm.manifest import COUNTS
 from blockswarm.swarm.pins import Pin, exchange
 from blockswarm.swarm.race import Race, race
 from blockswarm.swarm.report import CallReport
+from blockswarm.swarm.subjects import block_word, subject_name
 
 T = TypeVar("T")
 
@@ -145,7 +147,7 @@ class Session:
                 answer = await self.ask(question)
             if not scope.cancelled_caught:
                 if self._absent.pop(block, None):
-                    self.core.notify("returned", f"block {block} answers again", block=block, byte=self.byte)
+                    self.core.notify("returned", f"{subject_name(block)} answers again", block=block, byte=self.byte)
                 return answer
         except (NoHolderError, UntrustedAnswerError) as error:
             why = "nobody serves it" if isinstance(error, NoHolderError) else str(error)
@@ -155,11 +157,15 @@ class Session:
         self.unanswered.discard(block)
         if block not in self.report.missing:
             self.report.missing = sorted({*self.report.missing, block})
-            self.core.notify("missing", f"going on without block {block}: {why}", block=block, byte=self.byte)
+            self.core.notify("missing", f"going on without {subject_name(block)}: {why}", block=block, byte=self.byte)
         return None
 
     def candidates(self, block: int) -> list[str]:
         """Live holders that can serve the pinned states of ``block``."""
+        if block == COUNTS:  # the manifest names them, not the pin
+            digest = self.core.manifest.genesis_digest(COUNTS)
+            offers = self.core.live_offers(COUNTS)
+            return [offer.peer_id for offer in offers if any(state.digest == digest for state in offer.states)]
         state = self.pin.blocks.get(block)
         if state is None:
             return []
@@ -232,9 +238,11 @@ class Session:
         if isinstance(error, UntrustedAnswerError):
             core.stats.refused_answers += 1
             core.router.failed(peer, now=now, kind="untrusted")
-            core.notify("refused", f"{short(peer)} (block {block}): {error}", block=block, peer_id=peer, byte=self.byte)
+            text = f"{short(peer)} ({subject_name(block)}): {error}"
+            core.notify("refused", text, block=block, peer_id=peer, byte=self.byte)
         elif error.code == "unknown-state":
-            self._refused.add((peer, pin.blocks[block].digest, pin.embedding.digest))
+            if (state := pin.blocks.get(block)) is not None:
+                self._refused.add((peer, state.digest, pin.embedding.digest))
             try:
                 core.take_offer(peer, error.detail)  # it has moved on; that is no fault
             except MessageError:
@@ -263,7 +271,7 @@ class Session:
             self.core.stats.replaced += 1
             self.core.notify(
                 "replaced",
-                f"block {block}: {short(winner)} took over from {short(peer)} ({why}) at byte {self.byte}",
+                f"{subject_name(block)}: {short(winner)} took over from {short(peer)} ({why}) at byte {self.byte}",
                 block=block,
                 peer_id=peer,
                 byte=self.byte,
@@ -277,7 +285,7 @@ class Session:
             if earlier:
                 await trio.sleep(RECOVERY_PAUSE * 2 ** (earlier - 1))
             await self.core.survey(fresh=True, blocks=[block])
-            if not self.candidates(block) and not self.fixed:
+            if block != COUNTS and not self.candidates(block) and not self.fixed:
                 self._repin(block)
 
     def _repin(self, block: int) -> None:
@@ -308,9 +316,9 @@ class Session:
         why |= {peer: words(error) for peer, error in failed.items()}
         reasons = "; ".join(f"{short(peer)}: {text}" for peer, text in why.items() if text)
         if failed and all(isinstance(error, UntrustedAnswerError) for error in failed.values()):
-            return UntrustedAnswerError(f"block {block}: every holder's answer breaks the rules ({reasons})")
-        if self.fixed:
-            state = self.pin.blocks[block]
+            return UntrustedAnswerError(f"{subject_name(block)}: every holder's answer breaks the rules ({reasons})")
+        state = self.pin.blocks.get(block)
+        if self.fixed and state is not None:
             return NoHolderError(
                 block,
                 f"block {block}: no live holder serves the pinned state {state.digest.hex()[:12]}… of round "
@@ -319,12 +327,14 @@ class Session:
         found = f" ({reasons})" if reasons else ""
         return NoHolderError(
             block,
-            f"no live holder of block {block}{found}: wait for a volunteer, or serve it with `blockswarm join "
-            f"--block {block}`{self._without_it()}",
+            f"no live holder of {subject_name(block)}{found}: wait for a volunteer, or serve it with `blockswarm join "
+            f"--block {block_word(block)}`{self._without_it(block)}",
         )
 
-    def _without_it(self) -> str:
+    def _without_it(self, block: int) -> str:
         """What the caller could ask for instead of an answer with every block."""
+        if block == COUNTS and self.patience is None:
+            return f"; give their file with {option('counts', 'FILE')}, or {option('best_effort', True)}"
         if self.report.readout == "sweep":
             return f"; {option('readout', 'parallel')} needs no single block"
         if self.report.call == "generate" and self.patience is None:

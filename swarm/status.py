@@ -15,7 +15,7 @@ from blockswarm.dht.records import ProgressRecord
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.errors import ClientError
 from blockswarm.swarm.holders import gather
-from blockswarm.swarm.manifest import EMBEDDING
+from blockswarm.swarm.manifest import COUNTS, EMBEDDING
 from blockswarm.swarm.operations import Holder, describe
 from blockswarm.swarm.policy.phases import round_in_progress
 
@@ -95,11 +95,13 @@ class SwarmStatus:
     blocks: tuple[BlockStatus, ...]
     embedding: tuple[RoundReport, ...]
     """Last round reports of the shared embedding."""
+    counts: BlockStatus | None = None
+    """The run's n-gram counts, if it has any: who serves them."""
 
     @property
     def complete(self) -> bool:
-        """Whether every block has a live holder, so that text can be written."""
-        return all(block.live for block in self.blocks)
+        """Whether every block has a live holder, and the counts have one, so that text can be written."""
+        return all(part.live for part in (*self.blocks, self.counts) if part is not None)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON: digests in hex."""
@@ -116,7 +118,8 @@ async def survey(core: Core) -> SwarmStatus:
     """The same, in the client's own thread: directory, holders and reports are asked side by side."""
     manifest = core.manifest
     subjects = [EMBEDDING, *core.blocks]
-    answers = await gather([partial(core.survey, fresh=True), *(partial(core.book.progress, s) for s in subjects)])
+    survey_all = partial(core.survey, fresh=True, blocks=manifest.served)
+    answers = await gather([survey_all, *(partial(core.book.progress, s) for s in subjects)])
     reports: dict[int, list[ProgressRecord]] = {}
     for subject, answer in zip(subjects, answers[1:], strict=True):
         if isinstance(answer, Exception) and not isinstance(answer, ClientError):
@@ -131,6 +134,7 @@ async def survey(core: Core) -> SwarmStatus:
         round=current,
         round_seconds=manifest.rounds.seconds,
         time=now,
+        counts=None if manifest.counts is None else _block(core, COUNTS, [], now, current),
         blocks=tuple(_block(core, block, reports[block], now, current) for block in core.blocks),
         embedding=_reports(reports[EMBEDDING], now),
     )
@@ -152,7 +156,7 @@ def _block(core: Core, block: int, records: list[ProgressRecord], now: float, cu
         live=sum(1 for offer in offers if offer.states),
         states=states,
         round=newest,
-        rounds_behind=None if newest is None else max(0, current - 1 - newest),
+        rounds_behind=None if newest is None or block == COUNTS else max(0, current - 1 - newest),
         samples_per_second=sum(holder.samples_per_second for holder in holders if holder.state == "TRAINING"),
         agreement=agreement(reports),
         heldout_ce=heldout_ce(reports),

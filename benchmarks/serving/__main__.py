@@ -6,6 +6,8 @@ Four hosts (network namespaces, see `benchmarks/hosts`): a client, and three vol
 for ``--samples`` sequences a block over free lines, then they only serve, and the lines become slow. Modes:
 
 ``exact``      the parallel readout; drafts come from one block that the client runs itself (``--draft``)
+``exact+counts`` the same where ``--counts-weight`` puts n-gram counts of the training text into the target: a volunteer
+               serves them, and the client has their file and drafts from it, too
 ``sweep``      the paper's readout, z from holder to holder; drafts as above
 ``one-sweep``  all bytes in one traversal; a timing, the text has no quality
 
@@ -30,8 +32,10 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +44,9 @@ import psutil
 from benchmarks.hosts import FREE, Link, World, why_not
 from blockswarm.model.config import SIZES
 from blockswarm.model.corpus import open_corpus
+from blockswarm.model.ngram_file import build_ngram_file
 from blockswarm.peer.local import LocalSwarm
+from blockswarm.swarm.counts.files import describe
 from blockswarm.swarm.manifest import create_manifest
 
 CLIENT = 0
@@ -66,6 +72,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     top.add_argument("--size", choices=list(SIZES), default="tiny")
     top.add_argument("--samples", type=int, default=6400, help="trained sequences of each block (default 6400)")
     top.add_argument("--shapes", nargs="*", default=[], help="one-sweep of untrained blocks too, as 512x4: dim, layers")
+    top.add_argument("--counts-weight", type=float, help="share of n-gram counts in the target (default: no counts)")
+    top.add_argument("--counts-order", type=int, default=6, help="bytes of context of these counts (default 6)")
     top.add_argument("--seed", type=int, default=0)
     top.add_argument("--data", default="docs")
     top.add_argument("--json", action="store_true", help="print one JSON object last")
@@ -85,6 +93,16 @@ class Bench:
         self.options, self.size, self.modes, self.world, self.swarm = options, size, modes, world, swarm
         self.model = swarm.manifest.model
         self.stages: list[subprocess.Popen[bytes]] = []
+        self.counts: Path | None = None
+
+    def serve_counts(self, file: Path) -> None:
+        """Have a volunteer own the counts, beside one who trains; the client has their file, too."""
+        host = self.world[1]
+        options = ("--block", "counts", "--counts", str(file))
+        self.swarm.start_volunteer(None, *options, listen=host.listen, launch=host.popen).wait_event(
+            "ready", timeout=START_SECONDS
+        )
+        self.counts = file
 
     def train(self) -> None:
         """Until every block has its samples."""
@@ -150,6 +168,7 @@ class Bench:
             "readouts": [{"exact": "parallel"}.get(mode, mode) for mode in self.modes],
             "temperatures": options.temperatures,
             "lengths": options.lengths,
+            "counts": str(self.counts) if self.counts else None,
             "draft": options.draft if self.modes != ["one-sweep"] else "none",
         }
         file = self.swarm.folder / "plan.json"
@@ -185,16 +204,25 @@ def told(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-def run(options: argparse.Namespace, size: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """All rows of one size of model, a named one or an untrained shape; and what else is to be said of it."""
+def run(options: argparse.Namespace, size: str, folder: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """All rows of one size of model, a named one or an untrained shape; and what else is to be said of it.
+
+    ``folder`` is for files that are needed for as long as this takes.
+    """
     trained = size in SIZES
     if trained:
         model = SIZES[size]
     else:
         dim, layers = map(int, size.split("x"))
         model = dataclasses.replace(SIZES["small"], dim=dim, layers=layers, heads=max(1, dim // 64))
+    file, counts = Path(folder) / f"{size}.ngram", None
+    if options.counts_weight and trained:
+        text = open_corpus(options.data, context=model.context).train
+        file.write_bytes(build_ngram_file(text, order=options.counts_order))
+        counts = describe(file, options.counts_weight)
     manifest = create_manifest(
         name="serving",
+        counts=counts,
         now=time.time(),
         size=model,
         data=options.data,
@@ -213,6 +241,8 @@ def run(options: argparse.Namespace, size: str) -> tuple[list[dict[str, Any]], d
         bench = Bench(options, size, modes, world, swarm)
         told(f"{size}: training {manifest.recipe.train_samples} sequences a block")
         bench.train()
+        if counts is not None:
+            bench.serve_counts(file)
         if trained:
             about["ce"] = bench.ce()
             told(f"{size}: held-out cross-entropy {about['ce']:.3f} nats per byte (parallel readout)")
@@ -233,9 +263,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
-    for size in [options.size, *options.shapes]:
-        found, about[size] = run(options, size)
-        rows += found
+    with tempfile.TemporaryDirectory() as folder:
+        for size in [options.size, *options.shapes]:
+            found, about[size] = run(options, size, folder)
+            rows += found
     made = {key: value for key, value in vars(options).items() if key != "json"}
     machine = {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     if options.json:

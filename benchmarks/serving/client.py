@@ -69,7 +69,8 @@ def measure(plan: dict[str, Any], pipeline: Pipeline) -> list[dict[str, Any]]:
     count, prompts = plan["bytes"], [bytes.fromhex(each) for each in plan["prompts"]]
     tallies: dict[tuple[str, float], Tally] = {}
     plain = Tally()
-    with SwarmClient.connect(plan["peers"], timeout=60) as client:
+    exact = "exact+counts" if plan["counts"] else "exact"
+    with SwarmClient.connect(plan["peers"], timeout=60, counts=plan["counts"]) as client:
         for readout in plan["readouts"]:  # connections, and the block to draft with
             client.generate(prompts[0], max_bytes=8, readout=readout, draft=plan["draft"])
         _wait_for_drafter(client, plan["draft"])
@@ -90,7 +91,7 @@ def measure(plan: dict[str, Any], pipeline: Pipeline) -> list[dict[str, Any]]:
         events = [f"{event.kind}: {event.text}" for event in client.events]
     return [
         {
-            "mode": {"parallel": "exact"}.get(readout, readout),
+            "mode": {"parallel": exact}.get(readout, readout),
             "temperature": temperature,
             "bytes": count,
             "ours": asdict(tally),

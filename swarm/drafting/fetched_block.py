@@ -8,6 +8,9 @@ from blockswarm.errors import BlockswarmError
 from blockswarm.model.numpy_block import NumpyBlock
 from blockswarm.naming import option
 from blockswarm.swarm.core import Core
+from blockswarm.swarm.drafting.blend import OVER_PREDICTOR, OVER_TARGET, Blend
+from blockswarm.swarm.drafting.counts import MixedPredictor
+from blockswarm.swarm.drafting.drafter import Predict
 from blockswarm.swarm.drafting.local_block import BlockPredictor
 from blockswarm.swarm.drafting.shelf import Predictor
 from blockswarm.swarm.errors import ArgumentError
@@ -60,5 +63,16 @@ async def _put_block(core: Core) -> str:
             await fetch(core, await find(core, subject), lambda size: None) for subject in (block, EMBEDDING)
         ]
     made = NumpyBlock(core.manifest.model, core.manifest.recipe, block, theta, embedding)
-    core.shelf.put("block", Predictor(lambda: BlockPredictor(made), heavy=theta.size >= HEAVY_VALUES))
+
+    def predictor() -> Predict:
+        """Made for each text: the counts may have come meanwhile."""
+        alone = BlockPredictor(made)
+        if core.counts is None or core.manifest.counts is None:
+            return alone
+        return MixedPredictor(alone, core.counts, core.manifest.counts.weight)
+
+    def blend() -> Blend:
+        return OVER_PREDICTOR if core.counts is None else OVER_TARGET
+
+    core.shelf.put("block", Predictor(predictor, heavy=theta.size >= HEAVY_VALUES, blend=blend))
     return f"block {block} is here to draft with ({4 * theta.size / 2**20:.1f} MiB)"

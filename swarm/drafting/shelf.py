@@ -1,11 +1,14 @@
 """The drafters that a client has, by the name a caller gives.
 
-========= =============================================================================================================
-``none``  one byte a round trip
-``ngram`` what stood in prompt and output, and what the swarm has said before: nothing is fetched
-``block`` the same over one block of the model that the client runs itself; ``ngram`` until it has been fetched
-a path    the same over an n-gram file, as ``blockswarm.model.ngram`` writes it
-========= =============================================================================================================
+========== ============================================================================================================
+``none``   one byte a round trip
+``ngram``  what stood in prompt and output, and what the swarm has said before: nothing is fetched; where the client
+           has the run's n-gram counts, as ``counts``
+``counts`` the same over the run's counts; ``ngram`` until they have been fetched
+``block``  the same over one block of the model that the client runs itself, mixed with the counts where they are
+           here; ``counts`` or ``ngram`` until it has been fetched
+a path     the same over an n-gram file, as ``blockswarm.model.ngram`` writes it
+========== ============================================================================================================
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from blockswarm.model.errors import ModelError
 from blockswarm.model.ngram import NgramModel
 from blockswarm.naming import option
 from blockswarm.swarm.answers import Float32
-from blockswarm.swarm.drafting.blend import ORDERS, BlendDrafter
+from blockswarm.swarm.drafting.blend import ORDERS, OVER_PREDICTOR, Blend, BlendDrafter
 from blockswarm.swarm.drafting.drafter import Choose, Predict
 from blockswarm.swarm.drafting.drafting import Drafting, PacedDrafting
 from blockswarm.swarm.drafting.memory import RowMemory
@@ -37,6 +40,8 @@ class Predictor:
     """Gives the predictor of one text."""
     heavy: bool = False
     """Whether a byte takes it a millisecond or more."""
+    blend: Callable[[], Blend] = lambda: OVER_PREDICTOR
+    """What stands over it, as of now."""
 
 
 class Shelf:
@@ -67,16 +72,22 @@ class Shelf:
         """
         if draft == "none":
             return None
+        if draft == "ngram" and self.has("counts"):
+            draft = "counts"
         if draft not in DRAFTERS and not self.has(draft):
             await self._read_counts(draft)
         if draft == "ngram" or self.has(draft):
             return self._drafting(draft, blocks)
-        return _Waiting(self._drafting("ngram", blocks), lambda: self._drafting(draft, blocks), lambda: self.has(draft))
+        first = "counts" if self.has("counts") else "ngram"
+        return _Waiting(self._drafting(first, blocks), lambda: self._drafting(draft, blocks), lambda: self.has(draft))
 
     def _drafting(self, draft: str, blocks: int) -> Drafting:
         predictor = self._predictors.get(draft)
-        base = None if predictor is None else predictor.make()
-        drafter = BlendDrafter(base, memory=self._memory, heavy=predictor is not None and predictor.heavy)
+        if predictor is None:
+            drafter = BlendDrafter(memory=self._memory)
+        else:
+            base, blend = predictor.make(), predictor.blend()
+            drafter = BlendDrafter(base, memory=self._memory, heavy=predictor.heavy, blend=blend)
         return PacedDrafting(drafter, self._paces.setdefault(draft, DraftPace(blocks)))
 
     async def _read_counts(self, path: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from blockswarm.errors import BlockswarmError, UsageError
 from blockswarm.swarm.errors import DeadlineError, NoHolderError, SwarmError, UntrustedAnswerError
+from blockswarm.swarm.subjects import subject_name
 
 LOG = logging.getLogger("blockswarm.gateway")
 
@@ -101,7 +102,7 @@ def as_api_error(error: BaseException, seconds: float) -> ApiError:
         case NoHolderError():
             return ApiError(
                 503,
-                f"nobody serves block {error.block} of the model at the moment",
+                f"nobody serves {subject_name(error.block)} of the model at the moment",
                 kind="server_error",
                 code="no_holder",
                 retry_after=5,

@@ -50,6 +50,8 @@ class GatewayConfig:
     key: ApiKey | None = None
     limits: Limits = field(default_factory=Limits)
     draft: str = "ngram"
+    counts: Path | None = None
+    """File of the run's n-gram counts; by default what was fetched before."""
     connect_timeout: float = CONNECT_TIMEOUT
 
 
@@ -74,7 +76,7 @@ async def run_gateway(config: GatewayConfig, stop: asyncio.Event, tell: Callable
     listener = listen(config.host, config.port)
     with contextlib.closing(listener):
         connecting = AsyncSwarmClient.connect(
-            config.peers, run=config.run_id, timeout=config.connect_timeout, cache=config.cache
+            config.peers, run=config.run_id, timeout=config.connect_timeout, cache=config.cache, counts=config.counts
         )
         client = await _unless_stopped(connecting, stop)
         if client is None:

@@ -17,6 +17,7 @@ from blockswarm.cli import main as front
 from blockswarm.cli import options
 from blockswarm.cli.bootstrap import ensure_manifest
 from blockswarm.model.config import SIZES
+from blockswarm.model.layout import COUNTS
 from blockswarm.swarm.errors import ManifestError
 from blockswarm.swarm.manifest import Manifest
 
@@ -196,6 +197,7 @@ def test_join_passes_every_option_on(started: list[Any]) -> None:
         "run_id": "demo-1",
         "manifest": Path("m.toml"),
         "data": "texts",
+        "counts": None,
         "identity": Path("my.key"),
         "listen": ("/ip4/127.0.0.1/tcp/0",),
         "announce": ("/ip4/1.2.3.4/tcp/4001",),
@@ -209,6 +211,12 @@ def test_join_passes_every_option_on(started: list[Any]) -> None:
         "json_log": "-",
         "quiet": True,
     }
+
+
+def test_join_takes_the_counts_by_name(started: list[Any]) -> None:
+    assert front.run(["join", "--block", "counts", "--counts", "c.ngram", "--peer", ADDRESS]) == 0
+    (config,) = started
+    assert (config.block, config.counts) == (COUNTS, Path("c.ngram"))
 
 
 def test_join_without_a_peers_file_says_where_it_looked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,7 +135,11 @@ def test_ctrl_c_while_the_command_is_still_being_imported(tmp_path: Path) -> Non
     [
         (["nonsense"], "no such command 'nonsense'", "blockswarm"),
         (["join", "--nonsense"], "no such option", "blockswarm join"),
-        (["join", "--block", "first"], "'--block': 'first' is neither 'auto' nor a number", "blockswarm join"),
+        (
+            ["join", "--block", "first"],
+            "'--block': 'first' is neither 'auto' nor 'counts' nor a number",
+            "blockswarm join",
+        ),
         (["identity"], "missing argument 'FILE'", "blockswarm identity"),
     ],
 )

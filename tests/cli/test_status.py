@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from blockswarm.cli.status import lines
+from blockswarm.model.layout import COUNTS
 from blockswarm.swarm.operations import Holder
 from blockswarm.swarm.status import BlockStatus, SwarmStatus
 
@@ -50,6 +51,18 @@ def test_a_block_in_training_and_one_nobody_holds() -> None:
         "  12D3KooWabc, training, round 19 3f40735e, 40 samples/s",
         "block 1: nobody serves it",
     ]
+
+
+def test_who_serves_the_counts_of_a_run_comes_after_the_blocks() -> None:
+    serves = replace(HOLDER, block=COUNTS, state="SERVING", round=0, samples_per_second=0.0, rounds=(0,))
+    counts = replace(BLOCK, block=COUNTS, holders=(serves,), live=1)
+    assert lines(replace(status(BLOCK), counts=counts))[-2:] == [
+        "counts: 1 live",
+        "  12D3KooWabc, serving, round 0 3f40735e",
+    ]
+    nobody = replace(status(BLOCK), counts=replace(NOBODY, block=COUNTS))
+    assert lines(nobody)[-1] == "counts: nobody serves them"
+    assert not nobody.complete
 
 
 def test_replicas_that_differ_and_a_holder_that_is_silent_are_pointed_out() -> None:

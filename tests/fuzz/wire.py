@@ -15,7 +15,7 @@ from blockswarm.dht.packing import PackingError, pack, unpack, unpack_map
 from blockswarm.dht.records import BlockRecord, ProgressRecord, Record, RunRecord, open_sealed, seal
 from blockswarm.model.layout import digest_of_chunks
 from blockswarm.peer import desk, forwarding, heads
-from blockswarm.swarm import chain_messages, messages, statements
+from blockswarm.swarm import chain_messages, counts_messages, messages, statements
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body
 from blockswarm.swarm.statements import (
@@ -155,6 +155,7 @@ def body_seeds() -> list[bytes]:
         messages.HeadRequest(0, D1),
         messages.StateHead(3, digest_of_chunks(chunks), 64, 300_000, chunks, b"signed"),
         messages.ChunkRequest(-1, D1, 1),
+        counts_messages.CountsRequest(D1, (b"abc", b"d"), (1, 0)),
         chain_messages.ChainRequest(
             messages.SweepRequest(**windows, starts=(0, 70), seed=5),
             b"t" * 16,

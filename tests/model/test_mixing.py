@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from blockswarm.model.errors import ModelError
-from blockswarm.model.mixing import mix_log_probs, normalise_log_probs, sweep_noise
+from blockswarm.model.mixing import mix_counts, mix_log_probs, normalise_log_probs, sweep_noise
 
 
 def _rows(seed: int) -> np.ndarray:
@@ -50,3 +50,14 @@ def test_the_noise_is_standard_normal_and_different_for_each_seed() -> None:
 
 def test_the_noise_is_the_same_on_every_machine() -> None:
     np.testing.assert_allclose(sweep_noise(0, 0, 1, 4)[0], [0.1093107, -0.2630218, 0.3336548, 1.306953], atol=1e-6)
+
+
+def test_counts_have_their_share_of_the_log_probabilities() -> None:
+    blocks, counts = _rows(1), _rows(2)
+    mixed = mix_counts(blocks, counts, 0.3)
+    expected = np.exp(0.7 * blocks + 0.3 * counts)
+    np.testing.assert_allclose(mixed, np.log(expected / expected.sum(-1, keepdims=True)), atol=1e-5)
+    np.testing.assert_allclose(mix_counts(blocks, counts, 0.0), blocks, atol=1e-6)
+    np.testing.assert_allclose(mix_counts(blocks, counts, 1.0), counts, atol=1e-6)
+    with pytest.raises(ModelError, match="cannot mix counts"):
+        mix_counts(blocks, counts[:2], 0.3)

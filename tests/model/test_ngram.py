@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from blockswarm.model.corpus import open_corpus
 from blockswarm.model.errors import ModelError
+from blockswarm.model.layout import digest_of_chunks
 from blockswarm.model.ngram import NgramModel
 from blockswarm.model.ngram_file import build_ngram_file
 from tests.model.counted import orders, texts, witten_bell
@@ -140,11 +141,11 @@ def test_the_name_of_a_file_is_computed_when_it_is_asked_for_and_once(
     path = tmp_path / "counts.ngram"
     path.write_bytes(build_ngram_file(PHRASE))
     hashed = []
-    monkeypatch.setattr("blockswarm.model.ngram.bytes_digest", lambda data: hashed.append(len(data)) or b"name")
+    monkeypatch.setattr("blockswarm.model.ngram.bytes_chunk_digests", lambda data: hashed.append(len(data)) or [b"one"])
     ngram = NgramModel.open(path)
     ngram.next_log_probs(b"some")
     assert hashed == []
-    assert ngram.digest == ngram.digest == b"name"
+    assert ngram.digest == ngram.digest == digest_of_chunks([b"one"])
     assert hashed == [path.stat().st_size]
 
 

@@ -366,7 +366,7 @@ def test_a_file_of_counts_drafts_too(model: Model, plain: Callable[..., bytes], 
 
     broken = tmp_path / "broken"
     broken.write_bytes(bytes(5))
-    with pytest.raises(ArgumentError, match=r"draft .*missing.: must be none, ngram, block, or an n-gram file"):
+    with pytest.raises(ArgumentError, match=r"draft .*missing.: must be none, ngram, counts, block, or an n-gram file"):
         Writing(draft=str(tmp_path / "missing"))
 
     async def main() -> tuple[str, CallReport]:

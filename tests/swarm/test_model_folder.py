@@ -22,6 +22,7 @@ from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
 from blockswarm.swarm.model_folder import SavedState, file_name, read_model_folder
 from blockswarm.swarm.model_writer import ModelFolderWriter, write_model_folder
 from blockswarm.swarm.statements import StatementError
+from tests.swarm.counting import counted, section
 from tests.swarm.signing import certify
 
 MODEL = ModelConfig(dim=16, blocks=2, layers=1, heads=2, context=32)
@@ -350,3 +351,31 @@ def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     write_model_folder(tmp_path / "model", MANIFEST, [SavedState(EMBEDDING, values, 5, 800), *made[1:]])
     with pytest.raises(ModelFolderError, match=r"embedding.safetensors: not all its values are finite"):
         read_model_folder(tmp_path / "model")
+
+
+# -- counts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_carries_the_counts_of_its_manifest(tmp_path: Path) -> None:
+    counts = counted()
+    manifest = create_manifest(name="folder", now=0.0, size=MODEL, round_seconds=60.0, seed=3, counts=section(counts))
+    made, path = states(manifest), tmp_path / "model"
+    with pytest.raises(ModelFolderError, match="the counts missing"):
+        write_model_folder(path, manifest, made)
+    with pytest.raises(ModelFolderError, match="are not those of"):
+        write_model_folder(path, manifest, made, counts=counted(order=3))
+    summary = write_model_folder(path, manifest, made, counts=counts)
+    write_model_folder(path, manifest, made, counts=counts, force=True)  # an older one with counts is a model, too
+    assert names(path) == sorted([*FILES, "counts.ngram"])
+    found = read_model_folder(path).counts
+    assert found is not None and found.digest == counts.digest
+    card = (summary.folder / "MODEL_CARD.md").read_text()
+    assert counts.digest.hex() in card and "weight 0.4" in card
+
+    file = path / "counts.ngram"
+    file.write_bytes(bytes(counts.data)[:-8])
+    with pytest.raises(GivenFolderError, match=r"counts\.ngram: has .* copy or export it again"):
+        read_model_folder(path)
+    file.unlink()
+    with pytest.raises(GivenFolderError, match=r"counts\.ngram: missing"):
+        read_model_folder(path)
