@@ -118,14 +118,17 @@ def write(
 
 @pytest.fixture(scope="module")
 def plain(model: Model) -> Callable[..., bytes]:
-    """What decoding byte by byte gives, computed once for each case; prompt and output."""
+    """What decoding byte by byte gives, every window by itself, computed once for each case; prompt and output."""
     known: dict[Any, bytes] = {}
 
     def text(prompt: bytes, **options: Any) -> bytes:
         key = prompt, tuple(sorted(options.items()))
         if key not in known:
-            known[key], report, _ = write(model, prompt, Writing(**options))
-            assert report.round_trips == report.bytes
+            asked = Writing(**options)
+            written = Continuation(prompt, asked, SMALL.context)
+            while not written.ended:
+                written.add(model.last_row(written.window(), asked.row_readout, asked.drawn_seed))
+            known[key] = written.text
         return known[key]
 
     return text
@@ -141,6 +144,9 @@ def test_the_text_is_that_of_decoding_byte_by_byte(
             continue  # each pair of a prompt and these options has drafts of two lengths
         asked = {"max_bytes": BYTES, "seed": seed, **options}
         expected = plain(prompt, **asked)
+        found, report, _ = write(model, prompt, Writing(**asked))
+        assert found == expected
+        assert report.round_trips == BYTES + report.unsettled
         drafters: list[Callable[[], Drafter]] = [
             BlendDrafter,
             partial(Scripted, expected),
@@ -166,7 +172,7 @@ def test_a_perfect_draft_takes_one_round_trip_for_all_its_bytes_and_one_more(
     assert report.round_trips == 5  # the windows that jump on the way cost none: two of them fit one request
     assert report.bytes_per_round_trip == pytest.approx(BYTES / report.round_trips)
     assert report.accepted == BYTES - report.round_trips
-    assert sum(swarm.asked[f"{peer_id} logprobs"] for peer_id in swarm.ids.values()) == 2 * report.round_trips
+    assert sum(swarm.asked[f"{peer_id} session.logprobs"] for peer_id in swarm.ids.values()) == 2 * report.round_trips
 
 
 def test_a_wrong_draft_costs_no_round_trip(model: Model, plain: Callable[..., bytes]) -> None:
@@ -199,7 +205,7 @@ def test_a_sweep_goes_step_by_step_where_a_holder_knows_no_other_way(model: Mode
     assert found == plain(b"The ", **asked)
     tried = sum(swarm.asked[f"{peer_id} chain"] for peer_id in swarm.ids.values())
     assert 1 <= tried <= SMALL.blocks  # then not again for a while
-    assert report.round_trips == 1 + BYTES * SMALL.blocks
+    assert report.round_trips == 1 + (BYTES + report.unsettled) * SMALL.blocks
 
 
 @pytest.mark.parametrize("answers", range(0, 6))
@@ -381,3 +387,75 @@ def test_a_file_of_counts_drafts_too(model: Model, plain: Callable[..., bytes], 
     text, report = trio.run(main, clock=MockClock(autojump_threshold=0))
     assert text == expected[4:].decode(errors="replace")
     assert (report.bytes_per_round_trip or 0) > 2
+
+
+# -- what holders keep of a text -----------------------------------------------------------------------------------
+
+
+def without_sessions(*names: str) -> Callable[[Swarm], None]:
+    def spoil(swarm: Swarm) -> None:
+        for name in names:
+            swarm.holders[name].has_sessions = swarm.holders[name].chains = False
+
+    return spoil
+
+
+def forgetful(every: int) -> Callable[[Swarm], None]:
+    """Holders that lose all their sessions after so many answers each."""
+
+    def spoil(swarm: Swarm) -> None:
+        for holder in swarm.holders.values():
+
+            def seconds(size: int, holder: Any = holder) -> float:
+                if len(holder.sent) % every == 0:
+                    holder.forget()
+                return 0.001
+
+            holder.seconds = seconds
+
+    return spoil
+
+
+@pytest.mark.parametrize("readout", ["parallel", "sweep"])
+@pytest.mark.parametrize(
+    "spoil",
+    [without_sessions(*HOLDERS), without_sessions("0a", "1a"), forgetful(1), forgetful(2), forgetful(5)],
+    ids=["no-sessions", "some-sessions", "forgets-always", "forgets-often", "forgets-at-times"],
+)
+def test_what_holders_keep_or_lose_changes_nothing(
+    model: Model, plain: Callable[..., bytes], readout: str, spoil: Callable[[Swarm], None]
+) -> None:
+    for seed, prompt in enumerate(PROMPTS):
+        asked = {"max_bytes": BYTES, "seed": seed, "temperature": 1.0, "readout": readout}
+        expected = plain(prompt, **asked)
+        script = Scripted(expected, wrong=6)
+        for drafting in (lambda: None, lambda s=script: PacedDrafting(s, Fixed(9))):
+            found, _, _ = write(model, prompt, Writing(**asked), drafting, spoil)
+            assert found == expected
+
+
+@pytest.mark.parametrize("readout", ["parallel", "sweep"])
+def test_holders_are_sent_a_text_once(model: Model, plain: Callable[..., bytes], readout: str) -> None:
+    """Each byte, and z of it, travels once in a window, and once more in the next: they overlap by half."""
+    asked = {"max_bytes": BYTES, "seed": 1, "temperature": 1.0, "readout": readout}
+    plain(b"x" * 31, **asked)
+    sizes = {}
+    for kind, spoil in (("sessions", lambda swarm: None), ("windows", without_sessions(*HOLDERS))):
+        _, _, swarm = write(model, b"x" * 31, Writing(**asked), spoil=spoil)
+        sizes[kind] = [size for holder in swarm.holders.values() for _, size in holder.sent]
+    small = 200 if readout == "parallel" else 400
+    assert sorted(sizes["sessions"])[len(sizes["sessions"]) // 2] < small
+    if readout == "sweep":
+        assert sum(sizes["sessions"]) < 0.5 * sum(sizes["windows"])
+
+
+def test_a_rejected_draft_is_forgotten_by_the_holders_too(model: Model, plain: Callable[..., bytes]) -> None:
+    asked = {"max_bytes": BYTES, "seed": 8, "temperature": 1.0}
+    expected = plain(b"The ", **asked)
+    for wrong in (2, 3, 7):
+        found, report, swarm = write(
+            model, b"The ", Writing(**asked), lambda w=wrong: PacedDrafting(Scripted(expected, w), Fixed(12))
+        )
+        assert found == expected
+        whole = [method for holder in swarm.holders.values() for method, _ in holder.sent if method == "logprobs"]
+        assert len(whole) == 2 * report.unsettled  # nothing was asked for by whole windows but close calls
