@@ -71,7 +71,7 @@ from blockswarm.cli.running import run_until_stopped
     default=0.5,
     show_default=True,
     metavar="SHARE",
-    help="Most of one core's time that answers to clients may take while the block is trained, 0 to 1.",
+    help="Share of its time that the serving thread may compute while the block is trained, above 0 to 1.",
 )
 @options.hosting
 def command(
