@@ -21,7 +21,7 @@ from blockswarm.swarm.model_folder import read_model_folder
 from tests.integration.clients import Answer, connected
 from tests.integration.commands import run_command
 from tests.integration.gateways import gateway_of
-from tests.integration.serving import Served, newest_round, one, start_served
+from tests.integration.serving import Served, newest_round, one, sessions_kept, start_served
 from tests.integration.small import PATIENCE, peer_id, peer_ids, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -34,12 +34,6 @@ UNTRAINED = math.log(256)
 @pytest.fixture(scope="module")
 def served(start_swarm: Callable[..., LocalSwarm]) -> Served:
     return start_served(start_swarm(blocks=2))
-
-
-def sessions_kept(node: Node) -> int:
-    """Sessions of clients that a holder reported to keep."""
-    node.poll()
-    return max((event["serving"]["sessions"] for event in node.events if "serving" in event), default=0)
 
 
 def test_status_shows_who_holds_what(served: Served) -> None:

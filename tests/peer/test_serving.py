@@ -9,130 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from blockswarm.clock import Clock, ManualClock, SystemClock
-from blockswarm.dht.errors import RpcError, RpcRefused
+from blockswarm.dht.errors import RpcError
 from blockswarm.dht.host import Host
-from blockswarm.dht.rpc import Reply, Request
-from blockswarm.model.config import ModelConfig
 from blockswarm.model.mixing import sweep_noise
-from blockswarm.model.readout import BlockReader
-from blockswarm.model.windows import window_start
 from blockswarm.peer.batching import pieces
 from blockswarm.peer.giving import serve_manifest
-from blockswarm.peer.serving import KEPT_READERS, TIDY_SECONDS, ServingDesk
+from blockswarm.peer.serving import KEPT_READERS
 from blockswarm.peer.serving_queue import MAX_WAITING_OF_CLIENT
-from blockswarm.peer.sessions import IDLE_SECONDS
-from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import TrainerStopped
-from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
-from blockswarm.swarm.memory import cache_bytes
-from blockswarm.swarm.messages import LogprobsRequest, StatesReply, StatesRequest, SweepRequest
-from blockswarm.swarm.session_messages import SessionRequest, text_check
+from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.messages import StatesReply, StatesRequest
+from tests.peer.holder import CONTEXT, DIM, MANIFEST, Holder, as_bytes, reader, refused, rows_of, trained
 from tests.peer.hosts import running_hosts
-
-torch.set_num_threads(1)
-
-CONTEXT, DIM = 32, 16
-MANIFEST = create_manifest(
-    name="serving",
-    now=0.0,
-    size=ModelConfig(dim=DIM, blocks=2, layers=1, heads=2, context=CONTEXT),
-    round_seconds=20.0,
-)
-
-
-def trained(subject: int, round_number: int) -> State:
-    """A state off its genesis by a little noise, as training leaves it."""
-    rng = np.random.default_rng(100 * round_number + subject + 1)
-    values = MANIFEST.verify_genesis(subject)
-    values += 0.05 * rng.standard_normal(values.size, dtype=np.float32)
-    return State.make(subject, round_number, values, samples=64 * round_number)
-
-
-def reader(block_state: State, embedding: State) -> BlockReader:
-    return BlockReader(
-        MANIFEST.model, MANIFEST.recipe, block_state.subject, block_state.values, embedding.values, device="cpu"
-    )
-
-
-async def in_thread(work: Callable[[], Any]) -> Any:
-    return await asyncio.to_thread(work)
-
-
-class Holder:
-    """A desk with three rounds of states behind one block, called as the network calls it."""
-
-    def __init__(self, block: int, worker: Any = in_thread, clock: Clock | None = None) -> None:
-        clock = clock or SystemClock()
-        self.store = StateStore(clock)
-        for number in (1, 2, 3):
-            self.store.commit(trained(block, number))
-            self.store.commit(trained(EMBEDDING, number))
-        self.block = self.store.recent(block)[0]
-        self.embedding = self.store.recent(EMBEDDING)[0]
-        self.desk = ServingDesk(MANIFEST, self.store, worker, clock, block=block)
-        self.methods: dict[str, tuple[Any, Any]] = {}
-        self.desk.register(self)
-
-    def register(
-        self, method: str, handler: Any, *, max_blob: Any = 0, run_bound: bool = True, timeout: float = 30.0
-    ) -> None:
-        assert run_bound
-        self.methods[method] = handler, max_blob
-
-    async def call(self, method: str, body: dict[str, Any], blob: bytes = b"", *, caller: str = "caller") -> Reply:
-        handler, max_blob = self.methods[method]
-        allowed = max_blob(caller, body, len(blob)) if callable(max_blob) else max_blob
-        if len(blob) > allowed:
-            raise RpcRefused("too-large", f"{len(blob)} bytes, at most {allowed}")
-        return await handler(Request(caller, method, body, bytearray(blob)))
-
-    def logprobs(self, *windows: bytes, take: tuple[int, ...] | None = None, **changes: Any) -> dict[str, Any]:
-        return (
-            LogprobsRequest(
-                self.block.subject,
-                self.block.digest,
-                self.embedding.digest,
-                windows,
-                take or (0,) * len(windows),
-            ).to_body()
-            | changes
-        )
-
-    def in_session(self, text: bytes, *, told: int = 0, **changes: Any) -> dict[str, Any]:
-        """The last row of ``text``, of which this holder has been told ``told`` bytes."""
-        first = len(text) - 1
-        start = window_start(first, CONTEXT)
-        at = max(start, told)
-        states = self.block.digest, self.embedding.digest
-        request = SessionRequest(
-            b"s" * 16, self.block.subject, *states, at=at, new=text[at:], first=first, check=text_check(text[start:at])
-        )
-        return request.to_body() | changes
-
-    def sweep(self, *windows: bytes, starts: tuple[int, ...], take: tuple[int, ...], seed: int = 7) -> dict[str, Any]:
-        return SweepRequest(
-            self.block.subject, self.block.digest, self.embedding.digest, windows, starts, take, seed
-        ).to_body()
-
-
-def rows_of(reply: Reply, columns: int = 256) -> np.ndarray:
-    return np.frombuffer(reply.blob, dtype="<f4").reshape(-1, columns)
-
-
-def as_bytes(*windows: bytes) -> np.ndarray:
-    return np.stack([np.frombuffer(window, dtype=np.uint8) for window in windows])
-
-
-async def refused(call: Any, code: str, words: str = "") -> RpcRefused:
-    with pytest.raises(RpcRefused) as caught:
-        await call
-    assert caught.value.code == code
-    assert words in caught.value.text
-    return caught.value
-
 
 # -- parallel readout ----------------------------------------------------------------------------------------------
 
@@ -222,85 +111,6 @@ async def test_z_of_the_wrong_length_or_not_finite_is_refused_before_any_work() 
     await refused(holder.call("sweep", body, nan), "bad-request", "not all values are finite")
     first = Holder(0)
     await refused(first.call("sweep", first.sweep(b"abc", starts=(0,), take=(0,)), bytes(4)), "too-large")
-
-
-# -- sessions ------------------------------------------------------------------------------------------------------
-
-
-async def test_a_session_gives_the_rows_of_the_whole_text_and_is_sent_what_is_new() -> None:
-    holder = Holder(1)
-    text = bytes(range(65, 91)) * 2
-    told = 0
-    for end in (20, 21, 25, 33, 40, 52):
-        rows = rows_of(await holder.call("session.logprobs", holder.in_session(text[:end], told=told)))
-        window = text[window_start(end - 1, CONTEXT) : end]
-        expected = reader(holder.block, holder.embedding).log_probs(as_bytes(window))[0, -1:]
-        np.testing.assert_allclose(rows, expected, atol=1e-5)
-        told = end
-    assert holder.desk.figures() | {"seconds": 0} == {
-        "answers": 6, "refused": 0, "seconds": 0, "sessions": 1, "session_bytes": cache_bytes(MANIFEST.model) + 20
-    }  # fmt: skip
-
-
-async def test_sessions_of_many_clients_are_computed_together() -> None:
-    jobs = []
-
-    async def counting(work: Callable[[], Any]) -> Any:
-        jobs.append(work)
-        return await asyncio.to_thread(work)
-
-    holder = Holder(1, worker=counting)
-    texts = {f"client {number}": bytes([number + 65]) * 12 for number in range(8)}
-    replies = await asyncio.gather(
-        *(holder.call("session.logprobs", holder.in_session(text), caller=name) for name, text in texts.items())
-    )
-    assert len(jobs) == 1
-    for reply, text in zip(replies, texts.values(), strict=True):
-        expected = reader(holder.block, holder.embedding).log_probs(as_bytes(text))[0, -1:]
-        np.testing.assert_allclose(rows_of(reply), expected, atol=1e-5)
-
-
-async def test_a_session_that_is_not_known_is_refused_and_the_text_can_be_sent_again() -> None:
-    holder = Holder(1)
-    await refused(holder.call("session.logprobs", holder.in_session(b"some text", told=4)), "unknown-session")
-    await holder.call("session.logprobs", holder.in_session(b"some text"))
-    on = holder.in_session(b"some text!", told=9)
-    await refused(holder.call("session.logprobs", on, caller="eve"), "unknown-session")
-    await refused(holder.call("session.logprobs", on | {"block": 0}), "not-serving")
-    await refused(holder.call("session.logprobs", on | {"digest": bytes(32)}), "unknown-state")
-    await refused(holder.call("session.logprobs", on | {"at": 2, "first": 40, "new": b"x" * 60}), "bad-request", "at: ")
-    await refused(holder.call("session.logprobs", on | {"new": b"x" * 1100}), "bad-request", "at most 1024")
-    await refused(holder.call("session.logprobs", on | {"check": b""}), "bad-request", "check: ")
-    assert len(rows_of(await holder.call("session.logprobs", on))) == 1
-
-
-async def test_sessions_go_with_their_states_and_when_nobody_asks_any_more() -> None:
-    async def at_once(work: Callable[[], Any]) -> Any:
-        return work()
-
-    clock = ManualClock()
-    holder = Holder(1, at_once, clock)
-
-    async def sessions_after(seconds: float) -> int:
-        for _ in range(round(seconds / TIDY_SECONDS)):
-            await clock.advance(TIDY_SECONDS)
-            for _ in range(20):
-                await asyncio.sleep(0)
-        return int(holder.desk.figures()["sessions"])
-
-    await holder.call("session.logprobs", holder.in_session(b"some text"))
-    for number in range(4, 9):
-        holder.store.commit(trained(1, number))  # the state of the session stays, because it is in use
-    assert await sessions_after(TIDY_SECONDS) == 1
-    holder.store.forget(1)
-    assert await sessions_after(TIDY_SECONDS) == 0
-
-    genesis = {"digest": MANIFEST.genesis_digest(1), "embedding_digest": MANIFEST.genesis_digest(EMBEDDING)}
-    await holder.call("session.logprobs", holder.in_session(b"the untrained one", **genesis))
-    assert await sessions_after(IDLE_SECONDS - TIDY_SECONDS) == 1  # no volunteer holds that state, yet it can be asked
-    assert await sessions_after(2 * TIDY_SECONDS) == 0
-    assert holder.desk.figures()["session_bytes"] == 0
-    holder.desk.close()
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------

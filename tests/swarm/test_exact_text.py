@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import trio
 from trio.testing import MockClock
 
-from blockswarm.model.config import ModelConfig
 from blockswarm.model.mixing import sweep_noise
 from blockswarm.model.ngram_file import build_ngram_file
 from blockswarm.model.sampling import sample_byte
@@ -23,22 +21,15 @@ from blockswarm.swarm import operations
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.continuation import Continuation
 from blockswarm.swarm.drafting.blend import BlendDrafter
-from blockswarm.swarm.drafting.drafter import Choose, Drafter
-from blockswarm.swarm.drafting.drafting import Drafting, PacedDrafting
+from blockswarm.swarm.drafting.drafter import Drafter
+from blockswarm.swarm.drafting.drafting import PacedDrafting
 from blockswarm.swarm.errors import ArgumentError
-from blockswarm.swarm.generation import Generation
-from blockswarm.swarm.manifest import create_manifest
 from blockswarm.swarm.one_sweep import OneSweep
 from blockswarm.swarm.options import Writing
-from blockswarm.swarm.policy.drafting import DraftPace
 from blockswarm.swarm.report import CallReport
+from tests.swarm.exact import BYTES, HOLDERS, PROMPTS, SMALL, Fixed, Scripted, plain_text, small_model, write
 from tests.swarm.holding import Model, Swarm
 
-SMALL = ModelConfig(dim=16, blocks=2, layers=1, heads=2, context=32)
-"""A context that a text of 48 bytes leaves twice."""
-
-HOLDERS = ("0a", "0b", "1a", "1b")
-BYTES = 48
 OPTIONS: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.7},
@@ -46,92 +37,18 @@ OPTIONS: list[dict[str, Any]] = [
     {"temperature": 1.0, "top_k": 4},
     {"temperature": 0.7, "top_p": 0.6},
 ]
-PROMPTS = [b"The ", b"", b"x" * 31, bytes(range(97, 123)) * 3, "Bäume, 数百本の木".encode()]
 
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    """Two blocks that are not trained but have opinions, and some of each other's."""
-    torch.set_num_threads(1)
-    manifest = create_manifest(name="test", now=0.0, size=SMALL, round_seconds=60.0, seed=7)
-
-    def weights(subject: int) -> Float32:
-        noise = np.random.default_rng(subject + 1).standard_normal(manifest.parameters(subject))
-        return manifest.verify_genesis(subject) + (0.15 * noise).astype(np.float32)
-
-    return Model(manifest, weights)
-
-
-class Fixed(DraftPace):
-    """Drafts of one length."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__(2)
-        self._fixed = length
-
-    def length(self, most: int) -> int:
-        return min(most, self._fixed)
-
-
-class Scripted:
-    """Proposes what stands in a script at the same place, wrong every ``wrong`` bytes; 0: never."""
-
-    heavy = False
-
-    def __init__(self, script: bytes, wrong: int = 0) -> None:
-        self._script, self._wrong = script, wrong
-        self.told: list[tuple[bytes, int]] = []
-
-    def propose(self, text: bytes, most: int, choose: Choose) -> bytes:
-        part = self._script[len(text) : len(text) + most]
-        if not self._wrong:
-            return part
-        return bytes(byte ^ ((len(text) + n) % self._wrong == 0) for n, byte in enumerate(part))
-
-    def learn(self, text: bytes, rows: Float32) -> None:
-        self.told.append((text, len(rows)))
-
-
-def write(
-    model: Model,
-    prompt: bytes,
-    asked: Writing,
-    drafting: Callable[[], Drafting | None] = lambda: None,
-    spoil: Callable[[Swarm], None] = lambda swarm: None,
-    make: Callable[..., Generation] = Generation,
-) -> tuple[bytes, CallReport, Swarm]:
-    """A text, written by holders in memory, and how it went; virtual time."""
-
-    async def main() -> tuple[bytes, CallReport, Swarm]:
-        async with trio.open_nursery() as nursery:
-            swarm = Swarm(nursery, model, *HOLDERS)
-            report = CallReport("generate", asked.readout, seed=asked.drawn_seed)
-            session = await operations.open_session(swarm.core, asked.pin, None, report)
-            spoil(swarm)
-            generation = make(session, prompt, asked, *filter(None, [drafting()]))
-            await generation.whole()
-            nursery.cancel_scope.cancel()
-        return generation.text, report, swarm
-
-    return trio.run(main, clock=MockClock(autojump_threshold=0))
+    """Two blocks that are not trained but have opinions."""
+    return small_model()
 
 
 @pytest.fixture(scope="module")
 def plain(model: Model) -> Callable[..., bytes]:
-    """What decoding byte by byte gives, every window by itself, computed once for each case; prompt and output."""
-    known: dict[Any, bytes] = {}
-
-    def text(prompt: bytes, **options: Any) -> bytes:
-        key = prompt, tuple(sorted(options.items()))
-        if key not in known:
-            asked = Writing(**options)
-            written = Continuation(prompt, asked, SMALL.context)
-            while not written.ended:
-                written.add(model.last_row(written.window(), asked.row_readout, asked.drawn_seed))
-            known[key] = written.text
-        return known[key]
-
-    return text
+    """What decoding byte by byte gives, every window by itself; prompt and output."""
+    return plain_text(model)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(map(str, itertools.chain(*options.items()))))
@@ -387,75 +304,3 @@ def test_a_file_of_counts_drafts_too(model: Model, plain: Callable[..., bytes], 
     text, report = trio.run(main, clock=MockClock(autojump_threshold=0))
     assert text == expected[4:].decode(errors="replace")
     assert (report.bytes_per_round_trip or 0) > 2
-
-
-# -- what holders keep of a text -----------------------------------------------------------------------------------
-
-
-def without_sessions(*names: str) -> Callable[[Swarm], None]:
-    def spoil(swarm: Swarm) -> None:
-        for name in names:
-            swarm.holders[name].has_sessions = swarm.holders[name].chains = False
-
-    return spoil
-
-
-def forgetful(every: int) -> Callable[[Swarm], None]:
-    """Holders that lose all their sessions after so many answers each."""
-
-    def spoil(swarm: Swarm) -> None:
-        for holder in swarm.holders.values():
-
-            def seconds(size: int, holder: Any = holder) -> float:
-                if len(holder.sent) % every == 0:
-                    holder.forget()
-                return 0.001
-
-            holder.seconds = seconds
-
-    return spoil
-
-
-@pytest.mark.parametrize("readout", ["parallel", "sweep"])
-@pytest.mark.parametrize(
-    "spoil",
-    [without_sessions(*HOLDERS), without_sessions("0a", "1a"), forgetful(1), forgetful(2), forgetful(5)],
-    ids=["no-sessions", "some-sessions", "forgets-always", "forgets-often", "forgets-at-times"],
-)
-def test_what_holders_keep_or_lose_changes_nothing(
-    model: Model, plain: Callable[..., bytes], readout: str, spoil: Callable[[Swarm], None]
-) -> None:
-    for seed, prompt in enumerate(PROMPTS):
-        asked = {"max_bytes": BYTES, "seed": seed, "temperature": 1.0, "readout": readout}
-        expected = plain(prompt, **asked)
-        script = Scripted(expected, wrong=6)
-        for drafting in (lambda: None, lambda s=script: PacedDrafting(s, Fixed(9))):
-            found, _, _ = write(model, prompt, Writing(**asked), drafting, spoil)
-            assert found == expected
-
-
-@pytest.mark.parametrize("readout", ["parallel", "sweep"])
-def test_holders_are_sent_a_text_once(model: Model, plain: Callable[..., bytes], readout: str) -> None:
-    """Each byte, and z of it, travels once in a window, and once more in the next: they overlap by half."""
-    asked = {"max_bytes": BYTES, "seed": 1, "temperature": 1.0, "readout": readout}
-    plain(b"x" * 31, **asked)
-    sizes = {}
-    for kind, spoil in (("sessions", lambda swarm: None), ("windows", without_sessions(*HOLDERS))):
-        _, _, swarm = write(model, b"x" * 31, Writing(**asked), spoil=spoil)
-        sizes[kind] = [size for holder in swarm.holders.values() for _, size in holder.sent]
-    small = 200 if readout == "parallel" else 400
-    assert sorted(sizes["sessions"])[len(sizes["sessions"]) // 2] < small
-    if readout == "sweep":
-        assert sum(sizes["sessions"]) < 0.5 * sum(sizes["windows"])
-
-
-def test_a_rejected_draft_is_forgotten_by_the_holders_too(model: Model, plain: Callable[..., bytes]) -> None:
-    asked = {"max_bytes": BYTES, "seed": 8, "temperature": 1.0}
-    expected = plain(b"The ", **asked)
-    for wrong in (2, 3, 7):
-        found, report, swarm = write(
-            model, b"The ", Writing(**asked), lambda w=wrong: PacedDrafting(Scripted(expected, w), Fixed(12))
-        )
-        assert found == expected
-        whole = [method for holder in swarm.holders.values() for method, _ in holder.sent if method == "logprobs"]
-        assert len(whole) == 2 * report.unsettled  # nothing was asked for by whole windows but close calls
