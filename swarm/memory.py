@@ -65,7 +65,14 @@ class MemoryEstimate:
 def counts_estimate() -> MemoryEstimate:
     """What a volunteer needs who serves the n-gram counts: nothing that grows with them."""
     return MemoryEstimate(
-        parameters=0, gradients=0, optimizer=0, activations=0, states=0, readers=0, process=COUNTS_PROCESS_BYTES
+        parameters=0,
+        gradients=0,
+        optimizer=0,
+        activations=0,
+        states=0,
+        readers=0,
+        sessions=0,
+        process=COUNTS_PROCESS_BYTES,
     )
 
 
