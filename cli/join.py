@@ -65,6 +65,14 @@ from blockswarm.cli.running import run_until_stopped
     metavar="RATE",
     help="Upload rate you give, such as 20mbit. [default: not declared]",
 )
+@click.option(
+    "--serve-share",
+    type=float,
+    default=0.5,
+    show_default=True,
+    metavar="SHARE",
+    help="Share of its time that the serving thread may compute while the block is trained, above 0 to 1.",
+)
 @options.hosting
 def command(
     block: int | None,
@@ -81,6 +89,7 @@ def command(
     seed: int | None,
     rounds: int | None,
     bandwidth: float | None,
+    serve_share: float,
     state_dir: Path | None,
     identity: Path | None,
     listen: tuple[str, ...],
@@ -118,6 +127,7 @@ def command(
         seed=seed,
         rounds=rounds,
         bandwidth=bandwidth,
+        serve_share=serve_share,
         json_log=json_log,
         quiet=quiet,
     )

@@ -20,7 +20,7 @@ from blockswarm.lab.plan import Plan
 from blockswarm.lab.text import LabText
 from blockswarm.lab.training import Progress, Trained, block_batches
 from blockswarm.model.adamw import FlatAdamW
-from blockswarm.model.block import Block, Cache
+from blockswarm.model.block import Block, Continued
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import EMBEDDING, block_layout, embedding_layout
 from blockswarm.model.learner import join, pick_device
@@ -56,8 +56,8 @@ class RelayBlock(Block):
         self.hidden: Tensor | None = None
         """Own last hidden state, after ``denoise``."""
 
-    def _read_bytes(self, x: Tensor, cache: Cache | None) -> Tensor:
-        h = super()._read_bytes(x, cache)
+    def _read_bytes(self, x: Tensor, windows: Continued | None) -> Tensor:
+        h = super()._read_bytes(x, windows)
         if self.incoming is None:
             return h
         return h + F.linear(F.layer_norm(self.incoming, self.incoming.shape[-1:]), self.relay_in)

@@ -11,6 +11,7 @@ Row t sees bytes 0 … t. z_t is a noisy copy of byte t+1, so z_j for j < t tell
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,16 +30,38 @@ ROTARY_BASE = 1000.0
 
 @dataclass
 class Cache:
-    """What a block remembers of a window it is reading piece by piece; made by ``Block.open``."""
+    """What a block remembers of one window that it reads piece by piece; made by ``Block.open``."""
 
-    past: Tensor
-    """The last bytes read, int64 ``[n, p]``: as many as the input reaches back to; 256 means "before the start"."""
-    keys: list[Tensor]
-    """Rotated keys of each layer, ``[n, heads, context, dim / heads]``, filled up to ``length``."""
-    values: list[Tensor]
-    """Values of each layer, as ``keys``."""
+    line: Tensor
+    """``reach`` times "before the start" (256), then the bytes read, int64 ``[reach + context]``."""
+    keys: Tensor
+    """Rotated keys, ``[layers, heads, context, dim / heads]``, filled up to ``length``."""
+    values: Tensor
+    """Values, as ``keys``."""
     length: int = 0
     """Bytes read so far."""
+
+    def truncate(self, length: int) -> None:
+        """Forget all but the first ``length`` bytes."""
+        self.length = min(self.length, length)
+
+
+@dataclass(frozen=True)
+class Continued:
+    """Pieces of several windows, one after another in one line: what is computed row by row is computed for all of
+    them in one go, and only attention looks at each window by itself."""
+
+    caches: Sequence[Cache]
+    """The windows; each at most once."""
+    sizes: Sequence[int]
+    """Bytes that each of them is continued by, at least one."""
+
+    def spans(self) -> Iterator[tuple[Cache, slice, int]]:
+        """Each window with its rows in the line, and the length it will have."""
+        begin = 0
+        for cache, size in zip(self.caches, self.sizes, strict=True):
+            yield cache, slice(begin, begin + size), cache.length + size
+            begin += size
 
 
 class Block:
@@ -106,19 +129,19 @@ class Block:
         """
         return F.linear(zhat, table * (self.weights["log_scale"].exp() / self.sigma_data**2))
 
-    def denoise(self, x: Tensor, z: Tensor | None, sigma: Tensor, cache: Cache | None = None) -> Tensor:
+    def denoise(self, x: Tensor, z: Tensor | None, sigma: Tensor, windows: Continued | None = None) -> Tensor:
         """The denoised target ẑ of every row.
 
         Parameters
         ----------
         x : Tensor, uint8 or int64 ``[n, t]``
-            Bytes; with a cache, those that follow what it has read.
+            Bytes; with ``windows``, those that continue each of them, ``[1, sum of sizes]``.
         z : Tensor, float32 ``[n, t, dim]``, or None
             Noisy targets; None stands for z = 0.
         sigma : Tensor, float32 ``[n]``
             Noise level of each sequence.
-        cache : Cache, optional
-            Continues a window and is extended by ``x``.
+        windows : Continued, optional
+            Windows read so far; ``x`` is read on from there, and remembered.
 
         Returns
         -------
@@ -127,36 +150,36 @@ class Block:
         Raises
         ------
         ModelError
-            If the window would be longer than the model's context.
+            If a window would be longer than the model's context.
         """
-        n, t = x.shape
-        start = cache.length if cache else 0
-        if start + t > self.config.context:
-            raise ModelError(f"window of {start + t} bytes is longer than the model's context {self.config.context}")
+        n = len(x)
+        longest = max(stop for _, _, stop in windows.spans()) if windows else x.shape[1]
+        if longest > self.config.context:
+            raise ModelError(f"window of {longest} bytes is longer than the model's context {self.config.context}")
+        turns = self._rotary[_positions(x, windows)]
         w = self.weights
         level = sigma.view(n, 1, 1)
         angles = c_noise(sigma)[:, None] * self._frequencies
         time = F.linear(torch.cat([angles.sin(), angles.cos()], dim=1), w["time"])
-        h = self._read_bytes(x, cache) + time[:, None]
+        h = self._read_bytes(x, windows) + time[:, None]
         if z is not None:
             h = h + F.linear(z * c_in(level, self.sigma_data), w["z_in"])
         for layer in range(self.config.layers):
             if self.config.kind == "transformer":
-                h = h + self._attend(layer, h, start, cache)
+                h = h + self._attend(layer, h, turns, windows)
             a = F.linear(self._norm(h, f"{layer}.mlp_norm"), w[f"{layer}.mlp_in"])
             h = h + F.linear(F.relu(a, inplace=True), w[f"{layer}.mlp_out"])
-        if cache:
-            cache.length += t
+        for cache, _, stop in windows.spans() if windows else ():
+            cache.length = stop
         zhat = self._read_out(h).float() * c_out(level, self.sigma_data)
         return zhat if z is None else zhat + c_skip(level, self.sigma_data) * z
 
-    def open(self, n: int = 1) -> Cache:
-        """An empty cache for ``n`` windows that are read piece by piece."""
+    def open(self) -> Cache:
+        """An empty cache for a window that is read piece by piece."""
         c, flat = self.config, self.flat
-        count = c.layers if c.kind == "transformer" else 0
-        shape = (n, c.heads, c.context, c.dim // c.heads)
-        past = torch.full((n, self.reach), VOCABULARY, dtype=torch.int64, device=flat.device)
-        return Cache(past, [flat.new_empty(shape) for _ in range(count)], [flat.new_empty(shape) for _ in range(count)])
+        shape = (c.layers if c.kind == "transformer" else 0, c.heads, c.context, c.dim // c.heads)
+        line = torch.full((self.reach + c.context,), VOCABULARY, dtype=torch.int64, device=flat.device)
+        return Cache(line, flat.new_empty(shape), flat.new_empty(shape))
 
     def _norm(self, h: Tensor, name: str) -> Tensor:
         return F.layer_norm(h, h.shape[-1:], self.weights[name])
@@ -165,50 +188,76 @@ class Block:
         """F: the last hidden state projected to the embedding's space, ``[n, t, dim]``."""
         return F.linear(self._norm(h, "out_norm"), self.weights["out"])
 
-    def _read_bytes(self, x: Tensor, cache: Cache | None) -> Tensor:
+    def _read_bytes(self, x: Tensor, windows: Continued | None) -> Tensor:
         """Sum of the input tables, those of n-grams and, kind ``mlp``, the projected window, ``[n, t, dim]``."""
         n, t = x.shape
-        reach = self.reach
-        x = x.long()
-        line = torch.cat([cache.past, x], dim=1) if cache else F.pad(x, (reach, 0), value=VOCABULARY)
-        if cache:
-            cache.past = line[:, line.shape[1] - reach :]
         recent = 1 + self.config.previous_bytes
+        lines = self._lines(x.long(), windows)
         # One lookup for all tables: row t gathers (x_{t-p}, …, x_t), each in its own table.
-        rows = line[:, reach - recent + 1 :].unfold(1, recent, 1) + self._tables
+        rows = _last_bytes(lines, self.reach, recent) + self._tables
         h = F.embedding_bag(rows.reshape(n * t, recent), self.weights["bytes"], mode="sum").view(n, t, -1)
         if tables := self.config.ngram_tables:
-            last = line[:, reach - tables :].unfold(1, tables + 1, 1)
+            last = _last_bytes(lines, self.reach, tables + 1)
             rows = ngram_rows(last, tables, self.config.ngram_rows, salt=self.number)
             seen = F.embedding(rows, self.weights["ngrams"]).view(n, t, -1)
             h = h + F.linear(seen, self.weights["ngrams_in"])
         if self.config.kind == "mlp":
-            width = self.config.mlp_window
-            window = line[:, reach - width + 1 :].unfold(1, width, 1)
+            window = _last_bytes(lines, self.reach, self.config.mlp_window)
             seen = F.embedding(window, self.weights["window_bytes"]).view(n, t, -1)
             h = h + F.linear(seen, self.weights["window_in"])
         return h
 
-    def _attend(self, layer: int, h: Tensor, start: int, cache: Cache | None) -> Tensor:
+    def _lines(self, x: Tensor, windows: Continued | None) -> list[Tensor]:
+        """``x`` with the ``reach`` bytes before it: all sequences in one, or each continued window by itself."""
+        if windows is None:
+            return [F.pad(x, (self.reach, 0), value=VOCABULARY)]
+        lines = []
+        for cache, span, stop in windows.spans():
+            cache.line[self.reach + cache.length : self.reach + stop] = x[0, span]
+            lines.append(cache.line[None, cache.length : self.reach + stop])
+        return lines
+
+    def _attend(self, layer: int, h: Tensor, turns: Tensor, windows: Continued | None) -> Tensor:
         """Causal self-attention with rotary positions, ``[n, t, dim]``."""
         n, t, d = h.shape
         heads = self.config.heads
         qkv = F.linear(self._norm(h, f"{layer}.attention_norm"), self.weights[f"{layer}.qkv"])
         # Queries and keys turn with their position; values are turned by nothing, cheaper than cutting them off.
         pairs = torch.view_as_complex(qkv.float().view(n, t, 3, heads, -1, 2))
-        turned = torch.view_as_real(pairs * self._rotary[start : start + t]).flatten(-2).to(qkv.dtype)
+        turned = torch.view_as_real(pairs * turns).flatten(-2).to(qkv.dtype)
         q, k, v = (part.transpose(1, 2) for part in turned.unbind(2))
-        if cache is None:
+        if windows is None:
             out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
-            stop = start + t
-            cache.keys[layer][:, :, start:stop] = k
-            cache.values[layer][:, :, start:stop] = v
-            # Row i of the new ones may see everything cached and the new ones up to itself.
-            mask = torch.ones(t, stop, dtype=torch.bool, device=h.device).tril(start)
-            keys, values = cache.keys[layer][:, :, :stop], cache.values[layer][:, :, :stop]
-            out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+            parts = []
+            for cache, span, stop in windows.spans():
+                cache.keys[layer, :, cache.length : stop] = k[0, :, span]
+                cache.values[layer, :, cache.length : stop] = v[0, :, span]
+                keys, values = cache.keys[layer, None, :, :stop], cache.values[layer, None, :, :stop]
+                # Row i of the new ones may see everything read before and the new ones up to itself.
+                size = stop - cache.length
+                mask = None if size == 1 else _causal(size, stop, h.device)
+                parts.append(F.scaled_dot_product_attention(q[:, :, span], keys, values, attn_mask=mask))
+            out = torch.cat(parts, dim=2)
         return F.linear(out.transpose(1, 2).reshape(n, t, d), self.weights[f"{layer}.attention_out"])
+
+
+def _positions(x: Tensor, windows: Continued | None) -> slice | Tensor:
+    """Where in its window every row stands."""
+    if windows is None:
+        return slice(x.shape[1])
+    return torch.cat([torch.arange(cache.length, stop, device=x.device) for cache, _, stop in windows.spans()])
+
+
+def _last_bytes(lines: list[Tensor], reach: int, width: int) -> Tensor:
+    """The last ``width`` bytes that every row sees, its own last, ``[n, t, width]``."""
+    found = [line[:, reach - width + 1 :].unfold(1, width, 1) for line in lines]
+    return found[0] if len(found) == 1 else torch.cat(found, dim=1)
+
+
+def _causal(size: int, stop: int, device: torch.device) -> Tensor:
+    """Which of ``stop`` positions the last ``size`` of them may see, bool ``[size, stop]``."""
+    return torch.ones(size, stop, dtype=torch.bool, device=device).tril(stop - size)
 
 
 def _rotary_table(config: ModelConfig, device: torch.device) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from blockswarm.model.block import Block, Cache
+from blockswarm.model.block import Block, Continued
 from blockswarm.model.precondition import loss_weight
 
 
@@ -69,10 +69,10 @@ def block_loss(
 
 
 @torch.inference_mode()
-def readout_log_probs(block: Block, x: Tensor, sigma: float, cache: Cache | None = None) -> Tensor:
+def readout_log_probs(block: Block, x: Tensor, sigma: float, windows: Continued | None = None) -> Tensor:
     """Normalised natural-log probabilities ``[n, t, 256]`` of the block alone with z = 0 at level ``sigma``.
 
-    With a cache, ``x`` continues the window that the cache has read.
+    With ``windows``, ``x`` continues those; see ``Block.denoise``.
     """
     levels = torch.full((len(x),), sigma, device=x.device)
-    return torch.log_softmax(block.logits(block.denoise(x, None, levels, cache), block.table()).float(), dim=-1)
+    return torch.log_softmax(block.logits(block.denoise(x, None, levels, windows), block.table()).float(), dim=-1)

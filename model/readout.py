@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from blockswarm.model.block import Block, Cache
+from blockswarm.model.block import Block, Cache, Continued
 from blockswarm.model.config import ModelConfig, Recipe
 from blockswarm.model.errors import ModelError
 from blockswarm.model.layout import Float32
@@ -132,42 +134,76 @@ class BlockReader:
         self._check(x)
         if z.dtype != np.float32 or z.shape != (*x.shape, self.config.dim):
             raise ModelError(f"z is {z.dtype}{list(z.shape)}, expected float32{[*x.shape, self.config.dim]}")
-        sigma = self._levels[self.block_index]
-        noisy = as_tensor(z, self._device)
-        if self.block_index == 0:
-            noisy = noisy * sweep_scale(sigma)
-        table = self._block.table()
-        levels = torch.full((len(x),), sigma, device=self._device)
-        zhat = self._block.denoise(as_tensor(x, self._device), noisy, levels)
-        logp = torch.log_softmax(self._block.logits(zhat, table), dim=-1)
-        if self.block_index == self.config.blocks - 1:
-            return logp.cpu().numpy(), None
-        stepped = euler_step(noisy, logp, table, sigma, self._levels[self.block_index + 1])
-        return logp.cpu().numpy(), stepped.cpu().numpy()
+        rows, stepped = self._step(as_tensor(x, self._device), as_tensor(z, self._device), None)
+        return rows.cpu().numpy(), None if stepped is None else stepped.cpu().numpy()
 
-    def open(self, n: int = 1) -> Cache:
-        """An empty cache for ``n`` windows read piece by piece with ``extend``."""
-        return self._block.open(n)
+    def open(self) -> Cache:
+        """An empty cache for a window that is read piece by piece, with ``extend`` or with ``extend_sweep``."""
+        return self._block.open()
 
-    def extend(self, cache: Cache, x_new: NDArray[np.uint8]) -> Float32:
-        """Read on: the rows of ``x_new`` uint8 ``[n, m]`` that ``log_probs`` would give for the whole window so far.
+    def extend(self, pieces: Sequence[tuple[Cache, NDArray[np.uint8]]]) -> list[Float32]:
+        """Read on, several windows in one go.
+
+        Parameters
+        ----------
+        pieces : sequence of (Cache, uint8 ``[m]``)
+            Windows of this reader, each once, and the bytes that continue them, at least one.
 
         Returns
         -------
-        ndarray, float32 ``[n, m, 256]``
+        list of float32 ``[m, 256]``
+            The rows that ``log_probs`` would give for these bytes of the whole window, to float32 rounding.
 
         Raises
         ------
         ModelError
-            If the window would grow beyond the context, or ``x_new`` does not fit the cache.
+            If a window would grow beyond the context, or nothing is new.
         """
-        self._check(x_new)
-        if len(x_new) != len(cache.past):
-            raise ModelError(f"the cache holds {len(cache.past)} windows, but {len(x_new)} were given")
-        return readout_log_probs(self._block, as_tensor(x_new, self._device), self._sigma, cache).cpu().numpy()
+        x, windows = self._continued(pieces)
+        rows = readout_log_probs(self._block, x, self._sigma, windows)[0].cpu().numpy()
+        return _cut(rows, windows)
+
+    @torch.inference_mode()
+    def extend_sweep(
+        self, pieces: Sequence[tuple[Cache, NDArray[np.uint8], Float32]]
+    ) -> list[tuple[Float32, Float32 | None]]:
+        """The same for ``sweep_step``: the third of a piece is z of its bytes, float32 ``[m, dim]``."""
+        x, windows = self._continued([(cache, new) for cache, new, _ in pieces])
+        z = np.concatenate([z for *_, z in pieces])
+        if z.dtype != np.float32 or z.shape != (x.shape[1], self.config.dim):
+            raise ModelError(f"z is {z.dtype}{list(z.shape)}, expected float32{[x.shape[1], self.config.dim]}")
+        rows, stepped = self._step(x, as_tensor(z[None], self._device), windows)
+        found = _cut(rows[0].cpu().numpy(), windows)
+        if stepped is None:
+            return [(part, None) for part in found]
+        return list(zip(found, _cut(stepped[0].cpu().numpy(), windows), strict=True))
+
+    def _step(self, x: Tensor, noisy: Tensor, windows: Continued | None) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities and the next z of a step of the sweep, ``[n, t, …]``."""
+        sigma = self._levels[self.block_index]
+        if self.block_index == 0:
+            noisy = noisy * sweep_scale(sigma)
+        table = self._block.table()
+        levels = torch.full((len(x),), sigma, device=self._device)
+        zhat = self._block.denoise(x, noisy, levels, windows)
+        logp = torch.log_softmax(self._block.logits(zhat, table), dim=-1)
+        if self.block_index == self.config.blocks - 1:
+            return logp, None
+        return logp, euler_step(noisy, logp, table, sigma, self._levels[self.block_index + 1])
+
+    def _continued(self, pieces: Sequence[tuple[Cache, NDArray[np.uint8]]]) -> tuple[Tensor, Continued]:
+        if not pieces or any(new.dtype != np.uint8 or new.ndim != 1 or not len(new) for _, new in pieces):
+            raise ModelError("a window is continued by at least one byte, as uint8[m]")
+        windows = Continued([cache for cache, _ in pieces], [len(new) for _, new in pieces])
+        return as_tensor(np.concatenate([new for _, new in pieces])[None], self._device), windows
 
     def _check(self, x: NDArray[np.uint8]) -> None:
         if x.dtype != np.uint8 or x.ndim != 2:
             raise ModelError(f"windows are {x.dtype}{list(x.shape)}, expected uint8[n, t]")
         if x.shape[1] > self.config.context:
             raise ModelError(f"window of {x.shape[1]} bytes is longer than the model's context {self.config.context}")
+
+
+def _cut(rows: Float32, windows: Continued) -> list[Float32]:
+    """The rows of each window."""
+    return np.split(rows, np.cumsum(windows.sizes)[:-1])

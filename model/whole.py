@@ -129,8 +129,8 @@ class _WindowReader:
         if not 0 < seen < len(window) or not np.array_equal(window[:seen], self._seen):
             self._caches, seen = [reader.open() for reader in self._readers], 0
         self._seen = window
-        new = window[None, seen:]
-        rows = [reader.extend(cache, new)[0, -1] for reader, cache in zip(self._readers, self._caches, strict=True)]
+        pairs = zip(self._readers, self._caches, strict=True)
+        rows = [reader.extend([(cache, window[seen:])])[0][-1] for reader, cache in pairs]
         mixed = mix_log_probs([without_veto(row) for row in rows])
         if self._expert is None:
             return mixed

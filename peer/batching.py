@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from blockswarm.dht.errors import RpcRefused
 from blockswarm.model.mixing import sweep_noise
+from blockswarm.peer.serving_queue import PIECE_WORK
 from blockswarm.swarm.messages import SweepRequest
 
 Float32 = NDArray[np.float32]
 
-PIECE_POSITIONS = 1024
+PIECE_POSITIONS = PIECE_WORK
 """Positions computed in one go."""
 
 
@@ -39,17 +40,17 @@ def noise(wanted: SweepRequest, index: int, dim: int) -> Float32:
     return sweep_noise(wanted.seed, wanted.starts[index], len(wanted.windows[index]), dim)
 
 
-def split_z(blob: bytearray, wanted: SweepRequest, dim: int) -> list[Float32]:
+def split_z(blob: bytearray, block: int, lengths: Sequence[int], dim: int) -> list[Float32]:
     """z of each window, float32 ``[len, dim]``; empty for block 0, which draws its own."""
-    if wanted.block == 0:
+    if block == 0:
         return []
-    if len(blob) != 4 * wanted.positions * dim:
-        raise RpcRefused("bad-request", f"z: {len(blob)} bytes, {4 * wanted.positions * dim} are due")
-    z = np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False).reshape(wanted.positions, dim)
+    positions = sum(lengths)
+    if len(blob) != 4 * positions * dim:
+        raise RpcRefused("bad-request", f"z: {len(blob)} bytes, {4 * positions * dim} are due")
+    z = np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False).reshape(positions, dim)
     if not np.isfinite(z).all():
         raise RpcRefused("bad-request", "z: not all values are finite")
-    ends = np.cumsum([len(window) for window in wanted.windows])
-    return np.split(z, ends[:-1])
+    return np.split(z, np.cumsum(lengths)[:-1])
 
 
 def joined(answers: Sequence[Float32]) -> memoryview:

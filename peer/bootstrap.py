@@ -18,8 +18,8 @@ from blockswarm.peer.connection import daemon_died
 from blockswarm.peer.console import Console, log_to, open_console
 from blockswarm.peer.footprint import release_startup_pages
 from blockswarm.peer.forwarding import serve_forwarding
+from blockswarm.peer.giving import serve_manifest
 from blockswarm.peer.run_announcer import keep_run_announced
-from blockswarm.peer.serving import serve_manifest
 from blockswarm.peer.state_dir import claim_state_dir
 from blockswarm.peer.tasks import Supervisor, first_of
 from blockswarm.swarm.manifest import Manifest

@@ -15,12 +15,13 @@ from typing import Any, Protocol
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.rpc import Reply, Request
 from blockswarm.model.sampling import sample_byte
-from blockswarm.peer.batching import joined, split_z
-from blockswarm.peer.serving import HANDLER_SECONDS, Registrar, ServingDesk
+from blockswarm.peer.batching import joined
+from blockswarm.peer.giving import Registrar, parse_body
+from blockswarm.peer.serving import HANDLER_SECONDS, ServingDesk
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.chain_messages import ChainRequest, ZArrives
-from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.messages import SweepRequest
 
 WAIT_SECONDS = 20.0
 """Longest time that a holder waits for z."""
@@ -93,7 +94,7 @@ class ChainDesk:
         return len(self._places)
 
     async def _chain(self, request: Request) -> Reply:
-        wanted = _parse(ChainRequest, request.body)
+        wanted = parse_body(ChainRequest, request.body)
         step = wanted.sweep
         self._serving.check(step)
         last = step.block == self._model.blocks - 1
@@ -101,7 +102,7 @@ class ChainDesk:
             what = "comes from the last block only" if last else f"missing: block {step.block} is not the last one"
             raise RpcRefused("bad-request", f"next: {what}")
         z = await self._wait(wanted) if step.block else bytearray()
-        answers = await self._serving.sweep(step, split_z(z, step, self._model.dim))
+        answers = await self._serving.sweep(request.peer_id, step, z)
         if wanted.next is not None:
             await self._hand_on(wanted.next, wanted, answers)
             return Reply({"last": False})
@@ -134,7 +135,7 @@ class ChainDesk:
 
     def _z_size(self, peer_id: str, body: dict[str, Any], size: int) -> int:
         """Bytes of a z; asked before any of them is read."""
-        arriving: ZArrives = _parse(ZArrives, body)
+        arriving: ZArrives = parse_body(ZArrives, body)
         place, due = self._places.get(arriving.token), 4 * arriving.positions * self._model.dim
         if place is not None and place.positions is not None:
             if arriving.positions != place.positions:
@@ -145,7 +146,7 @@ class ChainDesk:
         return min(due, MAX_EARLY_BYTES)
 
     async def _arrives(self, request: Request) -> Reply:
-        arriving = _parse(ZArrives, request.body)
+        arriving = parse_body(ZArrives, request.body)
         place = self._place(arriving.token)
         if place.z.done():
             raise RpcRefused("bad-request", "token: its z is here already")
@@ -184,7 +185,7 @@ class ChainDesk:
 def drawn(wanted: ChainRequest, answers: list[Float32]) -> bytes:
     """One byte from each row of a traversal's last answer, each with the noise of its place in the text."""
     draw, step = wanted.draw, wanted.sweep
-    assert draw is not None
+    assert draw is not None and isinstance(step, SweepRequest)
     found = bytearray()
     for start, take, rows in zip(step.starts, step.take, answers, strict=True):
         for number, row in enumerate(rows):
@@ -199,10 +200,3 @@ def drawn(wanted: ChainRequest, answers: list[Float32]) -> bytes:
                 )
             )
     return bytes(found)
-
-
-def _parse(kind: Any, body: dict[str, Any]) -> Any:
-    try:
-        return kind.parse(body)
-    except MessageError as error:
-        raise RpcRefused("bad-request", str(error)) from None

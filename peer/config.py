@@ -60,6 +60,8 @@ class PeerConfig:
     """Leave after this many rounds; ``None`` stays."""
     bandwidth: float | None = None
     """Declared uplink in bytes per second; ``None`` is undeclared."""
+    serve_share: float = 0.5
+    """Share of its time that the serving thread may compute while the block is trained; above 0, at most 1."""
     json_log: str | None = None
     """File (or ``-``) for one JSON object per event."""
     quiet: bool = False
@@ -81,6 +83,8 @@ class PeerConfig:
             raise ConfigError(f"{option('rounds')} {self.rounds}: give at least 1")
         if self.bandwidth is not None and self.bandwidth <= 0:
             raise ConfigError(f"{option('bandwidth')}: must be above zero, for example 20mbit")
+        if not 0.0 < self.serve_share <= 1.0:
+            raise ConfigError(f"{option('serve_share')} {self.serve_share:g}: give a number above 0 and at most 1")
         if not self.listen:
             raise ConfigError(f"{option('listen')}: give at least one address")
         check_listen(self.listen)

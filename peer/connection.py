@@ -18,7 +18,7 @@ from blockswarm.naming import option
 from blockswarm.peer import joining
 from blockswarm.peer.config import ConfigError, PeerConfig
 from blockswarm.peer.forwarding import serve_forwarding
-from blockswarm.peer.serving import serve_manifest
+from blockswarm.peer.giving import serve_manifest
 from blockswarm.peer.view import SwarmView
 from blockswarm.swarm.manifest import Manifest
 

@@ -12,7 +12,8 @@ from blockswarm.dht.errors import RpcRefused
 from blockswarm.dht.rpc import Reply, Request
 from blockswarm.model.layout import COUNTS, bytes_chunk_digests
 from blockswarm.model.ngram import NgramModel
-from blockswarm.peer.serving import HANDLER_SECONDS, Registrar
+from blockswarm.peer.giving import Registrar
+from blockswarm.peer.serving import HANDLER_SECONDS
 from blockswarm.peer.states import State
 from blockswarm.swarm.counts.files import rows_of
 from blockswarm.swarm.counts_messages import METHOD, CountsRequest

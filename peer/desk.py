@@ -15,8 +15,8 @@ from blockswarm.dht.rpc import Reply, Request
 from blockswarm.peer.allreduce import open_part
 from blockswarm.peer.book import EntryRefused, Presence, RoundBook
 from blockswarm.peer.exchange import off_loop
+from blockswarm.peer.giving import Registrar
 from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
-from blockswarm.peer.serving import Registrar
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import encoded_size, norm_growth
 from blockswarm.swarm.errors import MessageError

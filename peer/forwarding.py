@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.rpc import Reply, Request
-from blockswarm.peer.serving import Registrar
+from blockswarm.peer.giving import Registrar
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, integer, mapping, one_of, peer_id
 
-FORWARDED = ("states", "logprobs", "sweep", "chain", "counts", "state.head", "state.chunk")
+FORWARDED = ("states", "logprobs", "session.logprobs", "sweep", "chain", "counts", "state.head", "state.chunk")
 """What clients ask of holders."""
 
 MAX_FORWARDED = 4 << 20

@@ -308,6 +308,8 @@ class Peer:
     def _round_event(self, event: dict[str, Any]) -> None:
         if event["event"] == "round" and event["subject"] != EMBEDDING:
             event |= {"loop_lag_p99_ms": self.lag.take()}  # once a round, and both subjects share it
+            if isinstance(self.post, Post):
+                event |= {"serving": self.post.serving.figures()}
         self.console.emit(event)
         if event["event"] == "round" and self.connection is not None:
             self.supervisor.once("publishing progress", self._publish(self.connection, event))

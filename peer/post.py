@@ -21,9 +21,10 @@ from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, Emit
 from blockswarm.peer.desk import Desk, latest_round
 from blockswarm.peer.download import TransferError
+from blockswarm.peer.giving import serve_states
 from blockswarm.peer.heads import Head
 from blockswarm.peer.live import LiveWeights
-from blockswarm.peer.serving import ServingDesk, serve_states
+from blockswarm.peer.serving import ServingDesk
 from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.transfer import StateFetcher
@@ -57,6 +58,7 @@ class Post:
     async def stop(self) -> None:
         """End both threads, within bounds."""
         await self.volunteer.stop()
+        self.serving.close()
         self.serving_thread.shutdown(wait=False, cancel_futures=True)
         await self.trainer.stop()
 
@@ -152,11 +154,17 @@ def take_post(
     desk = Desk(host.peer_id, manifest, connection.clock, store.head)
     desk.register(host)
     serve_states(host, store)
-    # Certified states never change, so answers need not wait for a training step: they have a thread of their own.
+    # Certified states never change, so answers need not wait for a training step: they have a thread of their own, with
+    # its share of the time.
     serving_thread = ThreadPoolExecutor(1, thread_name_prefix="serving")
     loop = asyncio.get_running_loop()
     serving = ServingDesk(
-        manifest, store, lambda work: loop.run_in_executor(serving_thread, work), connection.clock, block=block
+        manifest,
+        store,
+        lambda work: loop.run_in_executor(serving_thread, work),
+        connection.clock,
+        block=block,
+        share=lambda: config.serve_share if trainer.training else 1.0,
     )
     serving.register(host)
     ChainDesk(manifest, serving, host).register(host)

@@ -1,8 +1,8 @@
-"""What a peer answers strangers: the manifest, its certified states, and predictions of its block.
+"""What a peer answers strangers: predictions of the block it holds, from the states it has.
 
 Everything asked for is named by digest, so that a holder that has moved on says so instead of answering from another
-state. Computation runs in pieces on the worker the peer gives (its training thread, between steps): one piece at a time
-and small, so that neither training nor a round's snapshot waits long behind a client.
+state. Computation runs in pieces on the worker the peer gives: one piece at a time and small, so that neither training
+nor a round's snapshot waits long behind a client.
 """
 
 from __future__ import annotations
@@ -10,97 +10,43 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcRefused
-from blockswarm.dht.rpc import BlobLimit, Handler, Reply, Request
+from blockswarm.dht.rpc import Reply, Request
 from blockswarm.errors import BlockswarmError
+from blockswarm.model.config import VOCABULARY
 from blockswarm.peer.batching import joined, noise, pieces, split_z, stack
+from blockswarm.peer.giving import Registrar, parse_body
+from blockswarm.peer.serving_queue import PIECE_WORK, ServingQueue, Worker
+from blockswarm.peer.sessions import Asked, HolderSessions
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 from blockswarm.swarm.memory import KEPT_READERS
-from blockswarm.swarm.messages import (
-    ChunkRequest,
-    HeadRequest,
-    LogprobsRequest,
-    ManifestRequest,
-    StatesReply,
-    StatesRequest,
-    SweepRequest,
-)
+from blockswarm.swarm.messages import LogprobsRequest, StatesReply, StatesRequest, SweepRequest
+from blockswarm.swarm.session_messages import SessionRequest
 
 if TYPE_CHECKING:
     from blockswarm.model.readout import BlockReader
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 Float32 = NDArray[np.float32]
-
-MAX_WAITING = 12
-"""Serving requests accepted at a time, the one in work included: 12 answers of at most 4 MiB."""
 
 HANDLER_SECONDS = 30.0
 
-
-class Registrar(Protocol):
-    """The part of a host that serving needs: ``blockswarm.dht.host.Host.register``."""
-
-    def register(
-        self, method: str, handler: Handler, *, max_blob: BlobLimit = ..., run_bound: bool = ..., timeout: float = ...
-    ) -> None:
-        """Answer calls of ``method``."""
-        ...
-
-
-Worker = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""``await worker(fn)`` runs ``fn()`` off the event loop and returns its result."""
-
-
-def serve_manifest(host: Registrar, manifest: Manifest) -> None:
-    """Answer ``manifest``: newcomers ask before they belong to the run."""
-
-    async def answer(request: Request) -> Reply:
-        wanted = _parse(ManifestRequest, request.body)
-        if wanted.run_id != manifest.run_id:
-            raise RpcRefused("unknown-run", f"this peer is in {manifest.run_id}")
-        return Reply({}, manifest.canonical())
-
-    host.register("manifest", answer, run_bound=False)
-
-
-def serve_states(host: Registrar, store: StateStore) -> None:
-    """Answer ``state.head`` and ``state.chunk`` from the states in ``store``."""
-
-    def find(subject: int, digest: bytes | None) -> State:
-        state = store.head(subject) if digest is None else store.get(subject, digest)
-        if state is None:
-            raise RpcRefused("unknown-state", f"this peer does not have that state of subject {subject}")
-        return state
-
-    async def head(request: Request) -> Reply:
-        wanted = _parse(HeadRequest, request.body)
-        return Reply(find(wanted.subject, wanted.digest).head.to_body())
-
-    async def chunk(request: Request) -> Reply:
-        wanted = _parse(ChunkRequest, request.body)
-        state = find(wanted.subject, wanted.digest)
-        count = len(state.chunks) + len(state.momentum_chunks)
-        if wanted.index >= count:
-            raise RpcRefused("bad-request", f"index: the state has {count} chunks")
-        return Reply({}, state.chunk(wanted.index))
-
-    host.register("state.head", head)
-    host.register("state.chunk", chunk)
+TIDY_SECONDS = 10.0
+"""How often sessions that nobody uses, or whose states are gone, are looked for."""
 
 
 class ServingDesk:
-    """Answers ``states``, ``logprobs`` and ``sweep`` for the block this peer holds.
+    """Answers ``states``, ``logprobs`` (also in sessions) and ``sweep`` for the block this peer holds.
 
     Parameters
     ----------
@@ -109,13 +55,15 @@ class ServingDesk:
     store : StateStore
         Certified states; asking for one keeps it for a while.
     worker : callable
-        Runs computations; see :data:`Worker`.
+        Runs computations; see :data:`~blockswarm.peer.serving_queue.Worker`.
     clock : Clock
-        Measures how long answers take, for ``retry_after``.
+        Measures how long answers take, and ends sessions.
     block : int or None
         The block that is served; ``None`` (and again while moving) refuses with ``not-serving``.
     device : str
         Torch device of the readers.
+    share : callable
+        The share of its time that the worker may spend at this moment, above 0 and up to 1.
 
     Attributes
     ----------
@@ -132,17 +80,18 @@ class ServingDesk:
         *,
         block: int | None = None,
         device: str = "cpu",
+        share: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self.block = block
         self.answered = 0
         self._manifest = manifest
         self._store = store
-        self._worker = worker
         self._clock = clock
         self._device = device
-        self._turn = asyncio.Lock()
-        self._waiting = 0
-        self._usual_seconds = 0.1
+        self._queue = ServingQueue(worker, clock, share)
+        self._sessions = HolderSessions(manifest.model, clock.now)
+        self._tidying: asyncio.Task[None] | None = None
+        self._row_bytes = 4 * max(VOCABULARY, manifest.model.dim)  # of log-probabilities or z
         self._readers: OrderedDict[tuple[int, bytes, bytes], BlockReader] = OrderedDict()
         self._genesis: dict[int, State] = {}
 
@@ -151,61 +100,84 @@ class ServingDesk:
         host.register("states", self._states)
         host.register("logprobs", self._logprobs, timeout=HANDLER_SECONDS)
         host.register("sweep", self._sweep, max_blob=self._sweep_blob, timeout=HANDLER_SECONDS)
+        host.register("session.logprobs", self._session_logprobs, timeout=HANDLER_SECONDS)
+
+    def close(self) -> None:
+        """Look after sessions no more."""
+        if self._tidying is not None:
+            self._tidying.cancel()
 
     @property
     def requests_per_second(self) -> float:
         """What this peer can serve, from the time recent answers took."""
-        return 1.0 / max(1e-3, self._usual_seconds)
+        return self._queue.requests_per_second
+
+    def figures(self) -> dict[str, Any]:
+        """Totals since the start, and what sessions take up at the moment."""
+        return {
+            "answers": self.answered,
+            "refused": self._queue.refused,
+            "seconds": round(self._queue.busy_seconds, 3),
+            "sessions": len(self._sessions.book),
+            "session_bytes": self._sessions.book.bytes,
+        }
 
     # -- handlers --------------------------------------------------------------------------------------------------
 
     async def _states(self, request: Request) -> Reply:
-        for digest in _parse(StatesRequest, request.body).use:
+        for digest in parse_body(StatesRequest, request.body).use:
             for subject in (self.block, EMBEDDING):
                 if subject is not None:
                     self._store.get(subject, digest)  # this counts as use: it stays for a while
         return Reply(self._offer().to_body())
 
     async def _logprobs(self, request: Request) -> Reply:
-        wanted = _parse(LogprobsRequest, request.body)
+        wanted = parse_body(LogprobsRequest, request.body)
         self._check_windows(wanted.windows)
 
         def compute(reader: BlockReader, part: Sequence[int]) -> list[Float32]:
             rows = reader.log_probs(stack(wanted.windows, part))
             return [row[wanted.take[index] :] for index, row in zip(part, rows, strict=True)]
 
-        answers = await self._answer(wanted, compute)
-        return Reply({}, joined(answers))
+        return Reply({}, joined(await self._answer(request.peer_id, wanted, compute)))
 
     async def _sweep(self, request: Request) -> Reply:
-        wanted = _parse(SweepRequest, request.body)
+        wanted = parse_body(SweepRequest, request.body)
         self.check(wanted)
         last = wanted.block == self._manifest.model.blocks - 1
-        answers = await self.sweep(wanted, split_z(request.blob, wanted, self._manifest.model.dim))
-        return Reply({"last": last}, joined(answers))
+        return Reply({"last": last}, joined(await self.sweep(request.peer_id, wanted, request.blob)))
 
-    def check(self, wanted: SweepRequest) -> None:
+    def check(self, wanted: SweepRequest | SessionRequest) -> None:
         """Refuse what could not be computed here, before anything is waited for."""
         self._check_block(wanted.block)
-        self._check_windows(wanted.windows)
+        if isinstance(wanted, SweepRequest):
+            self._check_windows(wanted.windows)
+        else:
+            self._session_windows(wanted)
 
-    async def sweep(self, wanted: SweepRequest, z: Sequence[Float32]) -> list[Float32]:
+    async def sweep(self, client: str, wanted: SweepRequest | SessionRequest, blob: bytearray) -> list[Float32]:
         """One Euler step.
 
         Parameters
         ----------
-        wanted : SweepRequest
-            What passes :meth:`check`.
-        z : sequence of float32 ``[len, dim]``
-            One for each window; none for block 0, which draws its own.
+        client : str
+            Peer id of who asks for it.
+        wanted : SweepRequest or SessionRequest
+            What passes :meth:`check`; in a session, with a seed.
+        blob : bytearray
+            z, float32 LE ``[positions, dim]``; empty for block 0, which draws its own.
 
         Returns
         -------
         list of ndarray
-            For each window the next z, float32 ``[len, dim]``; from the last block the rows wanted, float32
-            ``[n, 256]``.
+            For each window (in a session once, for the new bytes) the next z, float32 ``[len, dim]``; from the last
+            block the rows wanted, float32 ``[n, 256]``.
         """
         dim = self._manifest.model.dim
+        if isinstance(wanted, SessionRequest):
+            parts = split_z(blob, wanted.block, [wanted.positions], dim)
+            return [await self._continue(client, wanted, parts[0] if parts else None)]
+        z = split_z(blob, wanted.block, list(map(len, wanted.windows)), dim)
 
         def compute(reader: BlockReader, part: Sequence[int]) -> list[Float32]:
             noisy = np.stack([z[index] if z else noise(wanted, index, dim) for index in part])
@@ -214,12 +186,15 @@ class ServingDesk:
                 return list(stepped)
             return [row[wanted.take[index] :] for index, row in zip(part, rows, strict=True)]
 
-        return await self._answer(wanted, compute)
+        return await self._answer(client, wanted, compute)
+
+    async def _session_logprobs(self, request: Request) -> Reply:
+        wanted = parse_body(SessionRequest, request.body)
+        return Reply({}, joined([await self._continue(request.peer_id, wanted, None)]))
 
     def _sweep_blob(self, peer_id: str, body: dict[str, Any], size: int) -> int:
         """Bytes of z that must come with a sweep; asked before any of them is read."""
-        del peer_id, size
-        wanted = _parse(SweepRequest, body)
+        wanted = parse_body(SweepRequest, body)
         self._check_block(wanted.block)
         return 0 if wanted.block == 0 else 4 * wanted.positions * self._manifest.model.dim
 
@@ -237,6 +212,17 @@ class ServingDesk:
         longest = max(len(window) for window in windows)
         if longest > context:
             raise RpcRefused("bad-request", f"windows: {longest} bytes, the model's context is {context}")
+
+    def _session_windows(self, wanted: SessionRequest) -> list[tuple[int, int, int]]:
+        context = self._manifest.model.context
+        try:
+            windows = wanted.windows(context)
+        except MessageError as error:
+            raise RpcRefused("bad-request", str(error)) from None
+        most = max(PIECE_WORK, context)
+        if (positions := sum(stop - begin for begin, stop, _ in windows)) > most:
+            raise RpcRefused("bad-request", f"new: windows of {positions} bytes, at most {most} in a session's request")
+        return windows
 
     def _offer(self) -> StatesReply:
         if self.block is None:
@@ -263,48 +249,72 @@ class ServingDesk:
 
     async def _answer(
         self,
+        client: str,
         wanted: LogprobsRequest | SweepRequest,
         compute: Callable[[BlockReader, Sequence[int]], list[Float32]],
     ) -> list[Float32]:
-        """One array per window, in order, computed piece by piece when it is this request's turn."""
+        """One array per window, in order, computed piece by piece when it is this client's turn."""
         self._check_block(wanted.block)
-        if self._waiting >= MAX_WAITING:
-            retry = min(10.0, self._waiting * self._usual_seconds)
-            raise RpcRefused("busy", f"{self._waiting} requests are waiting already", {"retry_after": retry})
-        self._waiting += 1
+        answers: list[Float32] = [np.empty(0, np.float32)] * len(wanted.windows)
         try:
-            block_state = await self._state(wanted.block, wanted.digest)
-            embedding = await self._state(EMBEDDING, wanted.embedding_digest)
-            async with self._turn:
-                began = self._clock.now()
-                answers = await self._compute(block_state, embedding, wanted.windows, compute)
-                self._usual_seconds += 0.2 * (self._clock.now() - began - self._usual_seconds)
-        except RpcRefused:
-            raise
-        except BlockswarmError as error:  # the worker has ended, or moved to another block, under the request
-            log.debug("a request could not be computed: %s", error)
-            raise RpcRefused("not-serving", "this peer stops serving") from None
-        finally:
-            self._waiting -= 1
+            with self._queue.place(client, wanted.positions, self._row_bytes * wanted.positions):
+                states = await self._both(wanted)
+                for part in pieces(wanted.windows):
+
+                    def piece(part: Sequence[int] = part) -> list[Float32]:
+                        return compute(self._reader(*states), part)
+
+                    size = sum(len(wanted.windows[index]) for index in part)
+                    for index, answer in zip(part, await self._queue.alone(client, size, piece), strict=True):
+                        answers[index] = answer
+        except BlockswarmError as error:
+            raise _refusal(error) from None
         self.answered += 1
         return answers
 
-    async def _compute(
-        self,
-        block_state: State,
-        embedding: State,
-        windows: Sequence[bytes],
-        compute: Callable[[BlockReader, Sequence[int]], list[Float32]],
-    ) -> list[Float32]:
-        answers: list[Float32] = [np.empty(0, np.float32)] * len(windows)
-        for part in pieces(windows):
+    async def _continue(self, client: str, wanted: SessionRequest, z: Float32 | None) -> Float32:
+        """The answer to a request of a session, computed together with those of others."""
+        self._check_block(wanted.block)
+        asked = Asked(client, wanted, self._session_windows(wanted), z)
+        try:
+            with self._queue.place(client, wanted.positions, self._row_bytes * max(wanted.rows, wanted.positions)):
+                states = await self._both(wanted)
 
-            def piece(part: Sequence[int] = part) -> list[Float32]:
-                return compute(self._reader(block_state, embedding), part)
+                def compute(items: Sequence[Asked]) -> list[Float32 | RpcRefused]:
+                    return self._sessions.answer(self._reader(*states), items)
 
-            for index, answer in zip(part, await self._worker(piece), strict=True):
-                answers[index] = answer
-        return answers
+                group = (*asked.states, wanted.seed is None)
+                answer = await self._queue.together(client, wanted.positions, group, compute, asked)
+        except BlockswarmError as error:
+            raise _refusal(error) from None
+        self._look_after_sessions()
+        if isinstance(answer, RpcRefused):
+            raise answer
+        self.answered += 1
+        result: Float32 = answer
+        return result
+
+    async def _both(self, wanted: LogprobsRequest | SweepRequest | SessionRequest) -> tuple[State, State]:
+        block_state = await self._state(wanted.block, wanted.digest)
+        return block_state, await self._state(EMBEDDING, wanted.embedding_digest)
+
+    def _look_after_sessions(self) -> None:
+        if self._tidying is None or self._tidying.done():
+            self._tidying = asyncio.create_task(self._tidy())
+
+    async def _tidy(self) -> None:
+        """Free what sessions take up that have ended, or whose states have gone, until there is none."""
+        sessions, here = self._sessions, self._manifest.genesis_digest
+        while len(sessions.book):
+            await self._clock.sleep_until(self._clock.now() + TIDY_SECONDS)
+            subjects = [EMBEDDING] if self.block is None else [EMBEDDING, self.block]
+            alive = {state.digest for subject in subjects for state in self._store.recent(subject)}
+            alive |= {here(subject) for subject in subjects}
+            try:
+                await self._queue.alone("", 0, partial(sessions.keep_only, alive))
+            except BlockswarmError as error:
+                log.debug("sessions are not looked after any more: %s", error)
+                return
 
     def _reader(self, block_state: State, embedding: State) -> BlockReader:
         """The reader of a pair of states, made when it is new. On the worker."""
@@ -324,8 +334,9 @@ class ServingDesk:
         return reader
 
 
-def _parse(kind: Any, body: dict[str, Any]) -> Any:
-    try:
-        return kind.parse(body)
-    except MessageError as error:
-        raise RpcRefused("bad-request", str(error)) from None
+def _refusal(error: BlockswarmError) -> RpcRefused:
+    """A refusal as it is; else the worker has ended, or moved to another block, under the request."""
+    if isinstance(error, RpcRefused):
+        return error
+    log.debug("a request could not be computed: %s", error)
+    return RpcRefused("not-serving", "this peer stops serving")

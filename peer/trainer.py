@@ -104,6 +104,7 @@ class Trainer(Generic[L]):
         self._loop = asyncio.get_running_loop()
         self._stopping = threading.Event()
         self._enabled = False
+        self._steps_left = local_steps
         self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
         self.failed: asyncio.Future[None] = self._loop.create_future()
         """Ends with the exception that ended the thread, if one did."""
@@ -127,6 +128,11 @@ class Trainer(Generic[L]):
         """Let the thread make steps, or pause it; a step in progress ends first."""
         self._enabled = enabled
         self._jobs.put(None)  # wakes a thread that waits for work
+
+    @property
+    def training(self) -> bool:
+        """Whether the thread is making steps."""
+        return self._enabled and self._steps_left != 0
 
     async def run(self, job: Callable[[L], T]) -> T:
         """Run ``job(learner)`` on the thread, between two steps, and return its result.

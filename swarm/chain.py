@@ -17,16 +17,20 @@ from blockswarm.swarm.chunks import Chunk
 from blockswarm.swarm.errors import UntrustedAnswerError
 from blockswarm.swarm.link import Reply, short, words
 from blockswarm.swarm.messages import SweepRequest
+from blockswarm.swarm.remembered import Piece
 from blockswarm.swarm.session import Session
+from blockswarm.swarm.session_messages import SessionRequest
 
 AGAIN_SECONDS = 10.0
 """So long after a chain that broke sweeps go step by step."""
 
-ANOTHERS_FAULT = ("late", "next-failed", "unknown-method")
+ANOTHERS_FAULT = ("late", "next-failed", "unknown-method", "unknown-session")
 """What a holder says that has no part in what went wrong, or is of an older version."""
 
 
-async def sweep_at_once(session: Session, chunk: Chunk, seed: int, draw: Draw | None = None) -> Float32 | bytes | None:
+async def sweep_at_once(
+    session: Session, chunk: Chunk, seed: int, draw: Draw | None = None, *, go_on: bool = False
+) -> Float32 | bytes | None:
     """The rows of ``chunk``, float32 ``[rows, 256]``, or the bytes drawn from them; None when it did not work.
 
     Parameters
@@ -39,15 +43,22 @@ async def sweep_at_once(session: Session, chunk: Chunk, seed: int, draw: Draw | 
         Of the noise that the sweep starts from, and of the draw.
     draw : Draw, optional
         Have the last holder draw the bytes: 1 byte of answer instead of 1 KiB for each.
+    go_on : bool
+        The chunk goes on from one asked for before in this session: holders compute, and hand on, only what is new.
     """
     blocks = session.core.blocks
     holders = [session.first(block) for block in blocks]
     if None in holders or trio.current_time() < session.chains_from:
         return None
-    chain = _Chain(session, chunk, seed, draw, [holder for holder in holders if holder is not None])
-    session.waits += 1
-    with trio.move_on_after(chain.patience) as scope:
-        await chain.run()
+    # z of a byte is another one in each window that holds it, so a session goes on within one window.
+    piece = Piece.of(chunk, seed) if go_on and len(chunk.windows) == 1 else None
+    while True:
+        chain = _Chain(session, chunk, seed, draw, [holder for holder in holders if holder is not None], piece)
+        session.waits += 1
+        with trio.move_on_after(chain.patience) as scope:
+            await chain.run()
+        if not chain.forgotten:
+            break  # else a holder has lost the text: tell them all of it, once more
     if scope.cancelled_caught:
         chain.why = f"no answer in {chain.patience:.1f} s"
     if chain.answer is None:
@@ -60,15 +71,30 @@ async def sweep_at_once(session: Session, chunk: Chunk, seed: int, draw: Draw | 
 class _Chain:
     """One traversal under way."""
 
-    def __init__(self, session: Session, chunk: Chunk, seed: int, draw: Draw | None, holders: list[str]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        chunk: Chunk,
+        seed: int,
+        draw: Draw | None,
+        holders: list[str],
+        piece: Piece | None,
+    ) -> None:
         self.answer: Float32 | bytes | None = None
         self.why = ""
         self.older = False
         """Whether a holder does not know this way at all."""
+        self.forgotten = False
+        """Whether a holder does not have the text that it was believed to have."""
         router, work = session.core.router, chunk.positions
         self.patience = sum(router.patience(holder, work) for holder in holders)
         self._session, self._chunk, self._draw, self._holders = session, chunk, draw, holders
-        self._pin = session.pin
+        self._pin = pin = session.pin
+        self._piece = piece
+        remembered = session.remembered
+        # The same for all: each block needs z of what is new to it from the one before.
+        known = [remembered.known(piece, peer, block, pin) for block, peer in enumerate(holders)] if piece else []
+        self._known = min(known, default=0)
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._seed = seed
 
@@ -93,8 +119,12 @@ class _Chain:
             if last:
                 self.answer = self._checked(reply)
                 core.stats.answers += 1
+                self._remember()
                 everything.cancel()  # the others have done their part, their answers only say so
         except (RpcError, UntrustedAnswerError) as error:
+            if isinstance(error, RpcError) and error.code == "unknown-session" and self._known:
+                self.forgotten = True
+            self._forget()
             if not self.why:
                 self.why = f"block {block}, {short(holder)}: {words(error)}"
             self.older |= isinstance(error, RpcError) and error.code == "unknown-method"
@@ -106,16 +136,29 @@ class _Chain:
 
     def _request(self, block: int) -> ChainRequest:
         last, chunk, pin = block == len(self._holders) - 1, self._chunk, self._pin
-        step = SweepRequest(
-            block,
-            pin.blocks[block].digest,
-            pin.embedding.digest,
-            chunk.windows,
-            chunk.starts,
-            chunk.take,
-            self._seed,
-        )
+        step: SweepRequest | SessionRequest
+        if self._piece is not None:
+            step = self._session.remembered.request(self._piece, block, pin, self._known)
+        else:
+            step = SweepRequest(
+                block,
+                pin.blocks[block].digest,
+                pin.embedding.digest,
+                chunk.windows,
+                chunk.starts,
+                chunk.take,
+                self._seed,
+            )
         return ChainRequest(step, self._token, None if last else self._holders[block + 1], self._draw if last else None)
+
+    def _remember(self) -> None:
+        if self._piece is not None:
+            for block, holder in enumerate(self._holders):
+                self._session.remembered.told(self._piece, holder, block, self._pin)
+
+    def _forget(self) -> None:
+        for block, holder in enumerate(self._holders):
+            self._session.remembered.forget(holder, block, self._pin)
 
     def _checked(self, reply: Reply) -> Float32 | bytes:
         if self._draw is None:

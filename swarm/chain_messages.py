@@ -15,12 +15,15 @@ z that comes under the token, and the last one answers: one traversal, and nobod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body, Optional, integer, number, octets, peer_id
 from blockswarm.swarm.messages import MAX_POSITIONS, SweepRequest
+from blockswarm.swarm.session_messages import SessionRequest
 
 TOKEN_BYTES = 16
 
@@ -51,10 +54,10 @@ class Draw:
         return {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
 
 
-def _nested(kind: Any) -> Any:
+def _nested(parse: Callable[[object], Any]) -> Any:
     def read(name: str, value: object) -> Any:
         try:
-            return kind.parse(value)
+            return parse(value)
         except MessageError as error:
             raise MessageError(f"{name}.{error.field}", error.reason) from None
 
@@ -65,29 +68,38 @@ def _nested(kind: Any) -> Any:
 class ChainRequest:
     """Body of ``chain``: a sweep's step whose z comes from the holder before, and goes to the one after."""
 
-    sweep: SweepRequest
+    sweep: SweepRequest | SessionRequest
+    """The step: of whole windows, or with a seed of a text that the holders may know."""
     token: bytes
     """Names this traversal; nobody can guess it."""
     next: str | None = None
     """Peer id of the holder of the next block; none for the last block."""
     draw: Draw | None = None
-    """For the last block: answer drawn bytes instead of log-probabilities."""
+    """For the last block: answer drawn bytes instead of log-probabilities. With whole windows only."""
 
     _BODY = Body(
-        sweep=_nested(SweepRequest),
+        sweep=Optional(_nested(SweepRequest.parse)),
+        session=Optional(_nested(partial(SessionRequest.parse, sweep=True))),
         token=octets(TOKEN_BYTES),
         next=Optional(peer_id()),
-        draw=Optional(_nested(Draw)),
+        draw=Optional(_nested(Draw.parse)),
     )
 
     @classmethod
     def parse(cls, body: object) -> ChainRequest:
         """Check a foreign body; :class:`MessageError` names the field at fault."""
-        return cls(**cls._BODY.read(body))
+        values = cls._BODY.read(body)
+        sweep, session = values.pop("sweep"), values.pop("session")
+        if (sweep is None) == (session is None):
+            raise MessageError("sweep", "either this or session must be there")
+        if session is not None and values["draw"] is not None:
+            raise MessageError("draw", "must not be there with a session")
+        return cls(sweep=sweep or session, **values)
 
     def to_body(self) -> dict[str, Any]:
         """The body as it is sent."""
-        body: dict[str, Any] = {"sweep": self.sweep.to_body(), "token": self.token}
+        kind = "session" if isinstance(self.sweep, SessionRequest) else "sweep"
+        body: dict[str, Any] = {kind: self.sweep.to_body(), "token": self.token}
         if self.next is not None:
             body["next"] = self.next
         if self.draw is not None:

@@ -20,7 +20,8 @@ from blockswarm.swarm.options import Writing
 from blockswarm.swarm.report import FinishReason
 
 TOLERANCE = 1e-4
-"""Nats by which the same row may differ when its window was computed at another length; float32 stays under 1e-5."""
+"""Nats by which the same row may differ when its window was computed at another length, from a cache, or together with
+others; float32 stays under 1e-5."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Verified:
     right: int
     """How many of them are the draft's: all, or all but the last."""
     settled: bool = True
-    """False: the text stands before a byte that rounding could turn. Ask for it alone, as decoding without drafts
-    does."""
+    """False: the text stands before a byte that rounding could turn. Ask for it alone, with its window computed by
+    itself."""
 
 
 class Certain(NamedTuple):

@@ -76,6 +76,8 @@ class Core:
         self.counts: NgramModel | None = None
         """The run's n-gram counts, where this client has their file: then nobody is asked for their rows."""
         self.offers: dict[str, Offer] = {}
+        self.sessionless: set[str] = set()
+        """Holders that know no sessions and are asked for whole windows."""
         self.trouble: dict[str, str] = {}
         """Why holders on record could not be asked for their states, by peer id."""
         self.sessions: weakref.WeakSet[Pinned] = weakref.WeakSet()

@@ -124,15 +124,18 @@ class Generation:
         if drafting is not None and not self._alone:
             draft = await drafting.propose(told, text.left - 1, text.choose)
         began = trio.current_time()
-        rows = await read(session, text.window(draft), readout=self._asked.row_readout, seed=self._asked.drawn_seed)
+        alone, asked = self._alone, self._asked
+        rows = await read(
+            session, text.window(draft), readout=asked.row_readout, seed=asked.drawn_seed, go_on=not alone
+        )
         seconds = trio.current_time() - began
         drafted = min(len(draft), len(rows))
         told += draft[: len(rows) - 1]
-        if draft:
-            verified = text.add_verified(rows, draft)
-        else:
-            text.add(rows[0])  # as decoding without drafts does: taken as it is
+        if alone:
+            text.add(rows[0])  # its window was computed by itself, as plain decoding does: taken as it is
             verified = Verified(1, 0)
+        else:
+            verified = text.add_verified(rows, draft)
         self._alone = not verified.settled
         if drafting is not None:
             drafting.note(told, rows, drafted=drafted, accepted=verified.right, seconds=seconds)

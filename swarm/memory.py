@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import EMBEDDING, mlp_byte_width
 from blockswarm.swarm.manifest import Manifest
 
@@ -19,6 +20,11 @@ KEPT_STATES = 3
 KEPT_READERS = 3
 """Pairs of block state and embedding that are ready to answer, at most: two copies of a block each."""
 
+SESSION_BYTES = (16 << 20, 256 << 20)
+"""Least and most room for the caches of clients' sessions; between them, room for ``FULL_SESSIONS`` windows."""
+
+FULL_SESSIONS = 64
+
 
 @dataclass(frozen=True)
 class MemoryEstimate:
@@ -32,13 +38,15 @@ class MemoryEstimate:
     """Certified states kept for serving, and the buffers of one round (snapshot, update, sum, candidate)."""
     readers: int
     """Copies of states that answer requests, once there are any."""
+    sessions: int
+    """Caches of clients' sessions, once there are many."""
     process: int
 
     @property
     def total(self) -> int:
         """Sum of all, bytes."""
         training = self.parameters + self.gradients + self.optimizer + self.activations
-        return training + self.states + self.readers + self.process
+        return training + self.states + self.readers + self.sessions + self.process
 
     def __str__(self) -> str:
         parts = (
@@ -48,6 +56,7 @@ class MemoryEstimate:
             ("activations", self.activations),
             ("states", self.states),
             ("readers", self.readers),
+            ("sessions", self.sessions),
             ("process", self.process),
         )
         return f"{self.total / 1e6:,.0f} MB (" + ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in parts) + ")"
@@ -56,7 +65,14 @@ class MemoryEstimate:
 def counts_estimate() -> MemoryEstimate:
     """What a volunteer needs who serves the n-gram counts: nothing that grows with them."""
     return MemoryEstimate(
-        parameters=0, gradients=0, optimizer=0, activations=0, states=0, readers=0, process=COUNTS_PROCESS_BYTES
+        parameters=0,
+        gradients=0,
+        optimizer=0,
+        activations=0,
+        states=0,
+        readers=0,
+        sessions=0,
+        process=COUNTS_PROCESS_BYTES,
     )
 
 
@@ -84,5 +100,18 @@ def memory_estimate(manifest: Manifest) -> MemoryEstimate:
         activations=batch * model.context * per_position,
         states=(KEPT_STATES + 1) * (2 if manifest.has_momentum else 1) * flat + 3 * flat,
         readers=KEPT_READERS * 2 * flat,
+        sessions=session_bytes(model),
         process=PROCESS_BYTES,
     )
+
+
+def cache_bytes(model: ModelConfig) -> int:
+    """What a block remembers of one window of a session: keys and values (float32), and the bytes (as int64)."""
+    attended = 2 * model.layers * model.dim * 4 if model.kind == "transformer" else 0
+    return model.context * (attended + 8)
+
+
+def session_bytes(model: ModelConfig) -> int:
+    """Most bytes that a holder gives to the caches of sessions."""
+    least, most = SESSION_BYTES
+    return min(most, max(least, FULL_SESSIONS * cache_bytes(model)))

@@ -19,17 +19,29 @@ from blockswarm.swarm.holders import gather
 from blockswarm.swarm.messages import LogprobsRequest, SweepRequest
 from blockswarm.swarm.pins import Pin
 from blockswarm.swarm.race import drain
+from blockswarm.swarm.remembered import Piece
 from blockswarm.swarm.session import Question, Session
 
 IN_FLIGHT = 4
 """Requests per block under way at a time for a long text: enough to keep two holders busy and their queues short."""
 
 
-async def read(session: Session, chunk: Chunk, *, readout: Readout, seed: int) -> Float32:
-    """Log-probabilities of the rows of ``chunk``, float32 ``[rows, 256]``."""
+async def read(session: Session, chunk: Chunk, *, readout: Readout, seed: int, go_on: bool = False) -> Float32:
+    """Log-probabilities of the rows of ``chunk``, float32 ``[rows, 256]``.
+
+    Parameters
+    ----------
+    session, chunk : Session, Chunk
+        Whom to ask, and what.
+    readout, seed : str, int
+        Which readout, and the seed of the sweep's noise.
+    go_on : bool
+        The chunk goes on from one asked for before in this session: holders compute only what is new. The rows may
+        differ by float32 rounding from those of the whole window computed by itself, which is what False gives.
+    """
     if readout == "sweep":
-        return await _sweep(session, chunk, seed)
-    return await with_counts(session, chunk, partial(_parallel, session, chunk))
+        return await _sweep(session, chunk, seed, go_on)
+    return await with_counts(session, chunk, partial(_parallel, session, chunk, go_on))
 
 
 async def read_all(
@@ -73,13 +85,13 @@ async def read_all(
     await drain(plan, work, workers=IN_FLIGHT)
 
 
-async def _parallel(session: Session, chunk: Chunk) -> Float32:
+async def _parallel(session: Session, chunk: Chunk, go_on: bool) -> Float32:
     """Every block at once; the mean of their log-probabilities, renormalised."""
     while True:
         epoch = session.embedding_epoch
         session.waits += 1
         answers = await gather(
-            partial(session.ask_or_skip, _logprobs_question(block, chunk)) for block in session.core.blocks
+            partial(session.ask_or_skip, _logprobs_question(block, chunk, go_on)) for block in session.core.blocks
         )
         for answer in answers:
             if isinstance(answer, Exception):
@@ -92,9 +104,9 @@ async def _parallel(session: Session, chunk: Chunk) -> Float32:
         return mix_log_probs(present)
 
 
-async def _sweep(session: Session, chunk: Chunk, seed: int) -> Float32:
+async def _sweep(session: Session, chunk: Chunk, seed: int, go_on: bool) -> Float32:
     """z travels through the blocks in order, from holder to holder or else through here; the last one's rows."""
-    at_once = await sweep_at_once(session, chunk, seed)
+    at_once = await sweep_at_once(session, chunk, seed, go_on=go_on)
     if isinstance(at_once, np.ndarray):
         return at_once
     while True:
@@ -112,7 +124,7 @@ async def _sweep(session: Session, chunk: Chunk, seed: int) -> Float32:
             raise ClientError("the sweep ended without log-probabilities")
 
 
-def _logprobs_question(block: int, chunk: Chunk) -> Question[Float32]:
+def _logprobs_question(block: int, chunk: Chunk, go_on: bool) -> Question[Float32]:
     def body(pin: Pin) -> tuple[Mapping[str, Any], bytes]:
         state = pin.blocks[block]
         request = LogprobsRequest(block, state.digest, pin.embedding.digest, chunk.windows, chunk.take)
@@ -124,7 +136,8 @@ def _logprobs_question(block: int, chunk: Chunk) -> Question[Float32]:
         body=body,
         check=partial(check_rows, rows=chunk.rows),
         max_blob=chunk.rows * ROW_BYTES,
-        work=chunk.positions,
+        work=chunk.rows if go_on else chunk.positions,
+        piece=Piece.of(chunk) if go_on else None,
     )
 
 

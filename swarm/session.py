@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import trio
@@ -21,7 +22,9 @@ from blockswarm.swarm.link import Reply, short, words
 from blockswarm.swarm.manifest import COUNTS
 from blockswarm.swarm.pins import Pin, exchange
 from blockswarm.swarm.race import Race, race
+from blockswarm.swarm.remembered import Piece, Remembered
 from blockswarm.swarm.report import CallReport
+from blockswarm.swarm.session_messages import SessionRequest
 from blockswarm.swarm.subjects import block_word, subject_name
 
 T = TypeVar("T")
@@ -58,6 +61,8 @@ class Question(Generic[T]):
     max_blob: int
     work: int
     """Positions to be computed."""
+    piece: Piece | None = None
+    """The same question to a holder that keeps what it was told in this session."""
 
 
 class Session:
@@ -88,6 +93,8 @@ class Session:
         """Absolute position in the text the session is at; only for reports."""
         self.embedding_epoch = 0
         """Counts exchanges of the embedding: answers from before and after do not mix."""
+        self.remembered = Remembered()
+        """What its holders know of the text."""
         self.waits = 0
         """Times holders were waited for, one after the other."""
         self.chains_from = -math.inf
@@ -203,17 +210,7 @@ class Session:
             core.stats.requests += 1
             core.router.started(peer)
             try:
-                body, blob = question.body(pin)
-                reply = await core.link.call(
-                    peer,
-                    question.method,
-                    body,
-                    run=core.manifest.digest,
-                    blob=blob,
-                    max_blob=question.max_blob,
-                    timeout=REQUEST_TIMEOUT,
-                )
-                result = question.check(reply)
+                result = question.check(await self._put(question, pin, peer))
             except (RpcError, UntrustedAnswerError) as error:
                 self.failed(block, peer, pin, error)
                 raise
@@ -230,6 +227,30 @@ class Session:
             core.stats.answers += 1
             self._taken_over(block, outcome.won.peer, outcome)
         return outcome
+
+    async def _put(self, question: Question[T], pin: Pin, peer: str) -> Reply:
+        """The answer of one holder: in a session, or from one that has none by whole windows."""
+        call = partial(
+            self.core.link.call,
+            peer,
+            run=self.core.manifest.digest,
+            max_blob=question.max_blob,
+            timeout=REQUEST_TIMEOUT,
+        )
+
+        async def in_session(request: SessionRequest) -> Reply:
+            return await call(f"session.{question.method}", request.to_body())
+
+        if question.piece is not None and peer not in self.core.sessionless:
+            try:
+                return await self.remembered.ask(question.piece, peer, question.block, pin, in_session)
+            except RpcError as error:
+                if error.code == "unknown-method":
+                    self.core.sessionless.add(peer)
+                elif error.code != "unknown-session":
+                    raise
+        body, blob = question.body(pin)
+        return await call(question.method, body, blob=blob)
 
     def failed(self, block: int, peer: str, pin: Pin, error: RpcError | UntrustedAnswerError) -> None:
         """Take note of a holder that did not answer well."""
@@ -294,6 +315,8 @@ class Session:
         if exchanged is None:
             return
         self.pin = exchanged
+        # What holders keep of a sweep came from the states of the blocks before them too.
+        self.remembered = Remembered()
         if exchanged.embedding != before.embedding:
             self.embedding_epoch += 1
         self._epoch += 1

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.serving import wire
-from blockswarm.model.block import Block
+from blockswarm.model.block import Block, Continued
 from blockswarm.model.layout import EMBEDDING
 from blockswarm.model.learner import join
 from blockswarm.model.partition import readout_sigma
@@ -44,18 +44,18 @@ class Stage:
         self._dim = model.dim
         self._block = Block(model, recipe.sigma_data, weights, number=block)
         self._sigma = torch.full((1,), readout_sigma(recipe, model.blocks, block))
-        self._cache = self._block.open(1)
+        self._cache = self._block.open()
 
     @torch.inference_mode()
     def step(self, fresh: bool, text: bytes, hidden: bytes) -> bytes:
         """What goes on: the hidden states of ``text``, or from the last stage the log-probabilities after it."""
         if fresh:
-            self._cache = self._block.open(1)
+            self._cache = self._block.open()
         x = torch.from_numpy(np.frombuffer(text, np.uint8).copy())[None]
         z = None
         if hidden:
             z = torch.from_numpy(np.frombuffer(hidden, "<f4").copy()).view(1, len(text), self._dim)
-        out = self._block.denoise(x, z, self._sigma, self._cache)
+        out = self._block.denoise(x, z, self._sigma, Continued([self._cache], [len(text)]))
         if self.last:
             out = torch.log_softmax(self._block.logits(out[:, -1:], self._block.table()), dim=-1)
         return out.numpy().astype("<f4").tobytes()

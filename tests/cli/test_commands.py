@@ -184,7 +184,7 @@ def test_join_needs_nothing_but_the_peers_file(started: list[Any]) -> None:
 
 def test_join_passes_every_option_on(started: list[Any]) -> None:
     arguments = "--block 2 --run demo-1 --manifest m.toml --data texts --threads 2 --device cpu --seed 7 --rounds 3"
-    arguments += " --precision bf16 --compile"
+    arguments += " --precision bf16 --compile --serve-share 0.3"
     arguments += " --bandwidth 20mbit --state-dir state --identity my.key --listen /ip4/127.0.0.1/tcp/0"
     arguments += f" --announce /ip4/1.2.3.4/tcp/4001 --json-log - --quiet --peer {ADDRESS}"
     assert front.run(["join", *arguments.split()]) == 0
@@ -208,6 +208,7 @@ def test_join_passes_every_option_on(started: list[Any]) -> None:
         "seed": 7,
         "rounds": 3,
         "bandwidth": 2_500_000.0,
+        "serve_share": 0.3,
         "json_log": "-",
         "quiet": True,
     }
@@ -239,6 +240,7 @@ def test_a_malformed_peer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         ("--seed -1", "--seed -1"),
         ("--rounds 0", "--rounds 0"),
         ("--bandwidth 0mbit", "--bandwidth"),
+        ("--serve-share 0", "--serve-share 0: give a number above 0 and at most 1"),
         ("--block -1", "--block -1"),
         ("--listen localhost:4001", "--listen bad multiaddr"),
     ],

@@ -18,10 +18,12 @@ from blockswarm.peer import chain
 from blockswarm.peer.book import Presence
 from blockswarm.peer.desk import Desk
 from blockswarm.peer.forwarding import serve_forwarding
-from blockswarm.peer.serving import ServingDesk, serve_manifest, serve_states
+from blockswarm.peer.giving import serve_manifest, serve_states
+from blockswarm.peer.serving import ServingDesk
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.manifest import EMBEDDING
 from blockswarm.swarm.messages import ChunkRequest, HeadRequest, LogprobsRequest, StatesRequest, SweepRequest
+from blockswarm.swarm.session_messages import SessionRequest, text_check
 from blockswarm.swarm.statements import Decision, MemberList, Outcome, Vote
 from tests.fuzz.streams import loop
 from tests.fuzz.target import IDENTITIES, MIB, NOW, Target, manifest
@@ -185,6 +187,12 @@ def _serving_seeds() -> list[bytes]:
         ("state.head", HeadRequest(BLOCK).to_body(), b""),
         ("state.chunk", ChunkRequest(EMBEDDING, states[1], 0).to_body(), b""),
         ("logprobs", LogprobsRequest(BLOCK, *states, (b"abc", b"de"), (1, 0)).to_body(), b""),
+        (
+            "session.logprobs",
+            SessionRequest(b"n" * 16, BLOCK, *states, at=0, new=b"abc", first=1, check=b"").to_body(),
+            b"",
+        ),
+        ("session.logprobs", SessionRequest(b"n" * 16, BLOCK, *states, 2, b"c", 2, text_check(b"ab")).to_body(), b""),
         ("sweep", sweep, bytes(4 * 5 * manifest().model.dim)),
     ]
     token, z = b"t" * 16, bytes(4 * 5 * manifest().model.dim)
@@ -193,6 +201,11 @@ def _serving_seeds() -> list[bytes]:
         ("chain.z", {"token": token, "positions": 5}, z),
         ("chain", waiting, b""),
         ("chain.z", {"token": token, "positions": 4}, z),
+    ]
+    session = SessionRequest(b"n" * 16, BLOCK, *states, at=0, new=b"abcde", first=4, check=b"", seed=7).to_body()
+    chained += [
+        ("chain.z", {"token": b"u" * 16, "positions": 5}, z),
+        ("chain", {"session": session, "token": b"u" * 16}, b""),
     ]
     forwarded = {"to": STRANGER.peer_id, "method": "states", "body": {}, "max_blob": 0}
     return [pack([[0, *call] for call in talk]) for talk in (calls, chained, [calls[0], ("forward", forwarded, b"")])]

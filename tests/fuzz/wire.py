@@ -15,7 +15,7 @@ from blockswarm.dht.packing import PackingError, pack, unpack, unpack_map
 from blockswarm.dht.records import BlockRecord, ProgressRecord, Record, RunRecord, open_sealed, seal
 from blockswarm.model.layout import digest_of_chunks
 from blockswarm.peer import desk, forwarding, heads
-from blockswarm.swarm import chain_messages, counts_messages, messages, statements
+from blockswarm.swarm import chain_messages, counts_messages, messages, session_messages, statements
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body
 from blockswarm.swarm.statements import (
@@ -162,7 +162,13 @@ def body_seeds() -> list[bytes]:
             SECOND.peer_id,
             chain_messages.Draw(0.7, 5, 0.9),
         ),
+        chain_messages.ChainRequest(
+            session_messages.SessionRequest(b"n" * 16, 1, D1, D2, 2, b"c", 2, b"checksum", seed=5),
+            b"t" * 16,
+            SECOND.peer_id,
+        ),
         chain_messages.ZArrives(b"t" * 16, 4),
+        session_messages.SessionRequest(b"n" * 16, 1, D1, D2, 0, b"abc", 1, b""),
     ]
     places = {
         parse.__self__: index

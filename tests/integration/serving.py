@@ -71,3 +71,9 @@ def one(lines: list[str]) -> str:
     """The only line there is."""
     assert len(lines) == 1, lines
     return lines[0]
+
+
+def sessions_kept(node: Node) -> int:
+    """Sessions of clients that a holder reported to keep."""
+    node.poll()
+    return max((event["serving"]["sessions"] for event in node.events if "serving" in event), default=0)

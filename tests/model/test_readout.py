@@ -121,9 +121,51 @@ def test_reading_on_with_a_cache_equals_reading_the_whole(
     readers: list[BlockReader], text: np.ndarray, pieces: list[int]
 ) -> None:
     for reader in readers:
-        cache = reader.open(len(text))
-        rows = [reader.extend(cache, piece) for piece in np.split(text, np.cumsum(pieces)[:-1], axis=1)]
+        caches = [reader.open() for _ in text]
+        rows = [
+            reader.extend(list(zip(caches, piece, strict=True)))
+            for piece in np.split(text, np.cumsum(pieces)[:-1], axis=1)
+        ]
         np.testing.assert_allclose(np.concatenate(rows, axis=1), reader.log_probs(text), atol=1e-5)
+
+
+def test_windows_of_any_length_are_read_on_together(readers: list[BlockReader], text: np.ndarray) -> None:
+    for reader in readers:
+        caches = [reader.open() for _ in range(3)]
+        reader.extend([(caches[0], text[0, :5]), (caches[2], text[2, :17])])
+        found = reader.extend([(caches[0], text[0, 5:6]), (caches[1], text[1, :9]), (caches[2], text[2, 17:])])
+        whole = reader.log_probs(text)
+        for rows, expected in zip(found, (whole[0, 5:6], whole[1, :9], whole[2, 17:]), strict=True):
+            np.testing.assert_allclose(rows, expected, atol=1e-5)
+
+
+def test_a_window_goes_on_from_where_it_was_cut_back_to(readers: list[BlockReader], text: np.ndarray) -> None:
+    for reader in readers:
+        cache = reader.open()
+        reader.extend([(cache, text[0])])
+        cache.truncate(11)
+        mixed = np.concatenate([text[0, :11], text[1, 11:]])
+        np.testing.assert_allclose(
+            reader.extend([(cache, mixed[11:])])[0], reader.log_probs(mixed[None])[0, 11:], atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("pieces", [[24], [1] * 24, [5, 1, 1, 10, 7]])
+def test_the_sweep_reads_on_with_a_cache_too(readers: list[BlockReader], text: np.ndarray, pieces: list[int]) -> None:
+    z: np.ndarray | None = sweep_noise(3, 0, 24, readers[0].config.dim)
+    for reader in readers:
+        assert z is not None
+        rows, after = reader.sweep_step(text[:1], z[None])
+        cache, begin, found = reader.open(), 0, []
+        for size in pieces:
+            part = slice(begin, begin + size)
+            found += reader.extend_sweep([(cache, text[0, part], z[part])])
+            begin += size
+        np.testing.assert_allclose(np.concatenate([part for part, _ in found]), rows[0], atol=1e-5)
+        if after is not None:
+            steps = [step for _, step in found if step is not None]
+            np.testing.assert_allclose(np.concatenate(steps), after[0], atol=1e-4)
+        z = None if after is None else after[0]
 
 
 def test_a_short_window_is_the_beginning_of_a_longer_one(readers: list[BlockReader], text: np.ndarray) -> None:
@@ -153,9 +195,12 @@ def test_what_does_not_fit_is_refused(readers: list[BlockReader], text: np.ndarr
         reader.log_probs(text.astype(np.int64))
     with pytest.raises(ModelError, match="expected float32"):
         reader.sweep_step(text, np.zeros((4, 24, dim + 1), np.float32))
-    cache = reader.open(4)
-    reader.extend(cache, text)
+    cache = reader.open()
+    reader.extend([(cache, text[0])])
     with pytest.raises(ModelError, match="window of 25"):
-        reader.extend(cache, text[:, :1])
-    with pytest.raises(ModelError, match="4 windows, but 1"):
-        reader.extend(cache, text[:1, :1])
+        reader.extend([(cache, text[0, :1])])
+    for nothing in ([], [(reader.open(), text[0, :0])], [(reader.open(), text)]):
+        with pytest.raises(ModelError, match="at least one byte"):
+            reader.extend(nothing)
+    with pytest.raises(ModelError, match="z is float32"):
+        reader.extend_sweep([(reader.open(), text[0, :2], np.zeros((1, dim), np.float32))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import secrets
 from collections.abc import AsyncIterator
 from typing import Any
@@ -22,8 +23,10 @@ from blockswarm.peer.chain import ChainDesk
 from blockswarm.peer.serving import ServingDesk
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.chain_messages import ChainRequest, Draw, ZArrives
+from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.messages import SweepRequest
+from blockswarm.swarm.session_messages import SessionRequest, text_check
 from tests.peer.hosts import running_hosts
 
 MANIFEST = create_manifest(
@@ -111,6 +114,58 @@ async def test_bytes_are_drawn_with_the_noise_of_their_places(hosts: list[Host])
         for number, row in enumerate(rows)
     ]
     assert bytes(replies[2].blob) == bytes(due)
+
+
+async def test_a_session_goes_on_with_what_is_new_from_holder_to_holder(hosts: list[Host]) -> None:
+    """Each holder keeps what it read, so z of the new bytes is all that travels."""
+
+    def step(end: int, told: int, *, seed: int = 3) -> list[ChainRequest]:
+        token, made = secrets.token_bytes(16), []
+        for block in range(3):
+            wanted = SessionRequest(
+                session=b"n" * 16,
+                block=block,
+                digest=MANIFEST.genesis_digest(block),
+                embedding_digest=MANIFEST.genesis_digest(EMBEDDING),
+                at=told,
+                new=TEXT[told:end],
+                first=end - 1,
+                check=text_check(TEXT[:told]),
+                seed=seed,
+            )
+            made.append(ChainRequest(wanted, token, None if block == 2 else hosts[block + 1].peer_id))
+        assert all(ChainRequest.parse(wanted.to_body()) == wanted for wanted in made)
+        return made
+
+    for told, end in ((0, 8), (8, 9), (9, 13)):
+        *_, reply = await asyncio.gather(*(ask(hosts, wanted) for wanted in step(end, told)))
+        z = sweep_noise(3, 0, end, DIM)[None]
+        table = MANIFEST.verify_genesis(EMBEDDING)
+        for block in range(3):
+            reader = BlockReader(MANIFEST.model, MANIFEST.recipe, block, MANIFEST.verify_genesis(block), table)
+            rows, z = reader.sweep_step(np.frombuffer(TEXT[:end], np.uint8)[None], z)
+        np.testing.assert_allclose(np.frombuffer(bytes(reply.blob), "<f4"), rows[0, -1], atol=1e-5)
+    with pytest.raises(RpcError) as caught:
+        await ask(hosts, step(13, 12, seed=4)[0])
+    assert caught.value.code == "unknown-session"
+    too_long = dataclasses.replace(step(13, 12)[0].sweep, new=TEXT * 3)
+    with pytest.raises(RpcError, match="beyond the window"):
+        await ask(hosts, ChainRequest(too_long, bytes(16), hosts[1].peer_id))
+
+
+def test_a_chain_has_a_sweep_or_a_session_and_draws_with_a_sweep_only() -> None:
+    digests = MANIFEST.genesis_digest(2), MANIFEST.genesis_digest(EMBEDDING)
+    sweep = SweepRequest(2, *digests, (TEXT,), (0,), (0,), 3)
+    session = SessionRequest(b"n" * 16, 2, *digests, at=0, new=TEXT, first=12, check=b"", seed=3)
+    both = ChainRequest(sweep, bytes(16)).to_body() | ChainRequest(session, bytes(16)).to_body()
+    neither = {"token": bytes(16)}
+    for body in (both, neither):
+        with pytest.raises(MessageError, match="either this or session"):
+            ChainRequest.parse(body)
+    with pytest.raises(MessageError, match="draw: must not be there"):
+        ChainRequest.parse(ChainRequest(session, bytes(16), draw=Draw(1.0)).to_body())
+    with pytest.raises(MessageError, match=r"session\.seed: missing"):
+        ChainRequest.parse({"token": bytes(16), "session": dataclasses.replace(session, seed=None).to_body()})
 
 
 async def test_the_calls_may_come_in_any_order(hosts: list[Host]) -> None:

@@ -32,7 +32,8 @@ def config(**options: Any) -> PeerConfig:
 @pytest.mark.parametrize(
     ("option", "value"),
     [("block", -1), ("threads", 0), ("device", "gpu"), ("device", "cuda:"), ("seed", -1), ("seed", 2**63),
-     ("rounds", 0), ("bandwidth", 0.0), ("listen", ()), ("listen", ("0.0.0.0:4001",))],
+     ("rounds", 0), ("bandwidth", 0.0), ("serve_share", 0.0), ("serve_share", 1.01),
+     ("listen", ()), ("listen", ("0.0.0.0:4001",))],
 )  # fmt: skip
 def test_values_that_cannot_work_anywhere(option: str, value: object) -> None:
     with pytest.raises(UsageError, match=option):

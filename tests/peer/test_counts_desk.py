@@ -16,7 +16,7 @@ from blockswarm.dht.host import Host
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import COUNTS
 from blockswarm.peer.counts_desk import MAX_WAITING, CountsDesk, counts_state
-from blockswarm.peer.serving import serve_states
+from blockswarm.peer.giving import serve_states
 from blockswarm.peer.states import StateStore
 from blockswarm.peer.transfer import StateFetcher, TransferError
 from blockswarm.swarm.counts_messages import METHOD, CountsRequest

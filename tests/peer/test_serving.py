@@ -9,112 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from blockswarm.clock import SystemClock
-from blockswarm.dht.errors import RpcError, RpcRefused
+from blockswarm.dht.errors import RpcError
 from blockswarm.dht.host import Host
-from blockswarm.dht.rpc import Reply, Request
-from blockswarm.model.config import ModelConfig
 from blockswarm.model.mixing import sweep_noise
-from blockswarm.model.readout import BlockReader
 from blockswarm.peer.batching import pieces
-from blockswarm.peer.serving import KEPT_READERS, MAX_WAITING, ServingDesk, serve_manifest
-from blockswarm.peer.states import State, StateStore
+from blockswarm.peer.giving import serve_manifest
+from blockswarm.peer.serving import KEPT_READERS
+from blockswarm.peer.serving_queue import MAX_WAITING_OF_CLIENT
 from blockswarm.peer.trainer import TrainerStopped
-from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
-from blockswarm.swarm.messages import LogprobsRequest, StatesReply, StatesRequest, SweepRequest
+from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.messages import StatesReply, StatesRequest
+from tests.peer.holder import CONTEXT, DIM, MANIFEST, Holder, as_bytes, reader, refused, rows_of, trained
 from tests.peer.hosts import running_hosts
-
-torch.set_num_threads(1)
-
-CONTEXT, DIM = 32, 16
-MANIFEST = create_manifest(
-    name="serving",
-    now=0.0,
-    size=ModelConfig(dim=DIM, blocks=2, layers=1, heads=2, context=CONTEXT),
-    round_seconds=20.0,
-)
-
-
-def trained(subject: int, round_number: int) -> State:
-    """A state off its genesis by a little noise, as training leaves it."""
-    rng = np.random.default_rng(100 * round_number + subject + 1)
-    values = MANIFEST.verify_genesis(subject)
-    values += 0.05 * rng.standard_normal(values.size, dtype=np.float32)
-    return State.make(subject, round_number, values, samples=64 * round_number)
-
-
-def reader(block_state: State, embedding: State) -> BlockReader:
-    return BlockReader(
-        MANIFEST.model, MANIFEST.recipe, block_state.subject, block_state.values, embedding.values, device="cpu"
-    )
-
-
-async def in_thread(work: Callable[[], Any]) -> Any:
-    return await asyncio.to_thread(work)
-
-
-class Holder:
-    """A desk with three rounds of states behind one block, called as the network calls it."""
-
-    def __init__(self, block: int, worker: Any = in_thread) -> None:
-        self.store = StateStore(SystemClock())
-        for number in (1, 2, 3):
-            self.store.commit(trained(block, number))
-            self.store.commit(trained(EMBEDDING, number))
-        self.block = self.store.recent(block)[0]
-        self.embedding = self.store.recent(EMBEDDING)[0]
-        self.desk = ServingDesk(MANIFEST, self.store, worker, SystemClock(), block=block)
-        self.methods: dict[str, tuple[Any, Any]] = {}
-        self.desk.register(self)
-
-    def register(
-        self, method: str, handler: Any, *, max_blob: Any = 0, run_bound: bool = True, timeout: float = 30.0
-    ) -> None:
-        assert run_bound
-        self.methods[method] = handler, max_blob
-
-    async def call(self, method: str, body: dict[str, Any], blob: bytes = b"") -> Reply:
-        handler, max_blob = self.methods[method]
-        allowed = max_blob("caller", body, len(blob)) if callable(max_blob) else max_blob
-        if len(blob) > allowed:
-            raise RpcRefused("too-large", f"{len(blob)} bytes, at most {allowed}")
-        return await handler(Request("caller", method, body, bytearray(blob)))
-
-    def logprobs(self, *windows: bytes, take: tuple[int, ...] | None = None, **changes: Any) -> dict[str, Any]:
-        return (
-            LogprobsRequest(
-                self.block.subject,
-                self.block.digest,
-                self.embedding.digest,
-                windows,
-                take or (0,) * len(windows),
-            ).to_body()
-            | changes
-        )
-
-    def sweep(self, *windows: bytes, starts: tuple[int, ...], take: tuple[int, ...], seed: int = 7) -> dict[str, Any]:
-        return SweepRequest(
-            self.block.subject, self.block.digest, self.embedding.digest, windows, starts, take, seed
-        ).to_body()
-
-
-def rows_of(reply: Reply, columns: int = 256) -> np.ndarray:
-    return np.frombuffer(reply.blob, dtype="<f4").reshape(-1, columns)
-
-
-def as_bytes(*windows: bytes) -> np.ndarray:
-    return np.stack([np.frombuffer(window, dtype=np.uint8) for window in windows])
-
-
-async def refused(call: Any, code: str, words: str = "") -> RpcRefused:
-    with pytest.raises(RpcRefused) as caught:
-        await call
-    assert caught.value.code == code
-    assert words in caught.value.text
-    return caught.value
-
 
 # -- parallel readout ----------------------------------------------------------------------------------------------
 
@@ -241,13 +148,13 @@ async def test_more_requests_than_can_wait_are_told_when_to_come_back() -> None:
         return work()
 
     holder = Holder(0, worker=stuck)
-    calls = [asyncio.create_task(holder.call("logprobs", holder.logprobs(b"a"))) for _ in range(MAX_WAITING)]
+    calls = [asyncio.create_task(holder.call("logprobs", holder.logprobs(b"a"))) for _ in range(MAX_WAITING_OF_CLIENT)]
     await asyncio.sleep(0)
     refusal = await refused(holder.call("logprobs", holder.logprobs(b"a")), "busy")
     assert 0 < refusal.detail["retry_after"] <= 10
     gate.set()
-    assert len(await asyncio.gather(*calls)) == MAX_WAITING
-    assert holder.desk.answered == MAX_WAITING
+    assert len(await asyncio.gather(*calls)) == MAX_WAITING_OF_CLIENT
+    assert holder.desk.answered == MAX_WAITING_OF_CLIENT
     await holder.call("logprobs", holder.logprobs(b"a"))  # room again
 
 
@@ -256,7 +163,7 @@ async def test_a_caller_that_gives_up_frees_its_place() -> None:
         await asyncio.sleep(3600)
 
     holder = Holder(0, worker=never)
-    for _ in range(2 * MAX_WAITING):
+    for _ in range(2 * MAX_WAITING_OF_CLIENT):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
                 await holder.call("logprobs", holder.logprobs(b"a"))

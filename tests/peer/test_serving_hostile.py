@@ -28,10 +28,12 @@ from blockswarm.dht.host import Host
 from blockswarm.dht.rpc import Request
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.readout import BlockReader
-from blockswarm.peer.serving import ServingDesk, serve_manifest, serve_states
+from blockswarm.peer.giving import serve_manifest, serve_states
+from blockswarm.peer.serving import ServingDesk
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.messages import LogprobsRequest, StatesRequest, SweepRequest
+from blockswarm.swarm.session_messages import SessionRequest, text_check
 from tests.dht.world import eventually
 from tests.peer.hosts import running_hosts
 
@@ -130,6 +132,10 @@ def sweep(**changes: Any) -> dict[str, Any]:
     return SweepRequest(BLOCK, *PINS, (b"abc",), (0,), (0,), 7).to_body() | changes
 
 
+def session(**changes: Any) -> dict[str, Any]:
+    return SessionRequest(b"n" * 16, BLOCK, *PINS, at=0, new=b"abc", first=2, check=b"").to_body() | changes
+
+
 Z = bytes(4 * 3 * DIM)
 REFUSED: dict[str, tuple[str, dict[str, Any], bytes, str]] = {
     "a window longer than the context": ("logprobs", logprobs(windows=[bytes(CONTEXT + 1)]), b"", "bad-request"),
@@ -164,6 +170,24 @@ REFUSED: dict[str, tuple[str, dict[str, Any], bytes, str]] = {
     "a z too short": ("sweep", sweep(), Z[:-4], "bad-request"),
     "a z too long": ("sweep", sweep(), Z + bytes(4), "too-large"),
     "a blob where none belongs": ("logprobs", logprobs(), bytes(10), "too-large"),
+    "a text that was never told": (
+        "session.logprobs",
+        session(at=2, new=b"c", check=text_check(b"ab")),
+        b"",
+        "unknown-session",
+    ),
+    "a text far away": ("session.logprobs", session(at=2**52, first=2**52, check=bytes(8)), b"", "unknown-session"),
+    "a row before the text that is told": (
+        "session.logprobs",
+        session(at=90, first=3, check=bytes(8)),
+        b"",
+        "unknown-session",
+    ),
+    "a row after the text": ("session.logprobs", session(first=3), b"", "bad-request"),
+    "a text that skips its window": ("session.logprobs", session(first=90, new=bytes(100)), b"", "bad-request"),
+    "a text of many windows": ("session.logprobs", session(first=0, new=bytes(4000)), b"", "bad-request"),
+    "a session without a name": ("session.logprobs", session(session=b""), b"", "bad-request"),
+    "a session with a seed": ("session.logprobs", session(seed=1), b"", "bad-request"),
     "a chunk that does not exist": (
         "state.chunk",
         {"subject": BLOCK, "digest": PINS[0], "index": 1000},

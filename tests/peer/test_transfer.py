@@ -17,7 +17,7 @@ from blockswarm.dht.identity import Identity
 from blockswarm.dht.rpc import Reply, Request
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import CHUNK_BYTES, state_digest
-from blockswarm.peer.serving import serve_states
+from blockswarm.peer.giving import serve_states
 from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.transfer import Offer, StateFetcher, TransferError, heaviest
 from blockswarm.swarm.certified import check_certified

@@ -8,18 +8,23 @@ from typing import Any
 import numpy as np
 import trio
 
-from blockswarm.dht.errors import RpcError
+from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.records import BlockRecord
 from blockswarm.model.layout import CHUNK_BYTES, EMBEDDING, chunk_digests, state_digest
+from blockswarm.model.mixing import Readout, mix_log_probs, sweep_noise, without_veto
 from blockswarm.model.readout import BlockReader
 from blockswarm.peer.batching import joined, noise, pieces, split_z, stack
 from blockswarm.peer.chain import drawn
+from blockswarm.peer.sessions import Asked, HolderSessions
 from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.canonical import canonical_bytes
 from blockswarm.swarm.chain_messages import ChainRequest
+from blockswarm.swarm.chunks import Chunk
 from blockswarm.swarm.link import Reply
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import LogprobsRequest, StateHead, StateName, StatesReply, SweepRequest
+from blockswarm.swarm.session_messages import SessionRequest
 from tests.swarm.answering import World
 from tests.swarm.signing import certify
 
@@ -59,7 +64,7 @@ class Model:
         """Answer ``sweep``."""
         wanted = SweepRequest.parse(body)
         dim = self.manifest.model.dim
-        z = split_z(bytearray(blob), wanted, dim)
+        z = split_z(bytearray(blob), wanted.block, list(map(len, wanted.windows)), dim)
         found: list[Float32] = [np.empty(0, np.float32)] * len(wanted.windows)
         last = wanted.block == self.manifest.model.blocks - 1
         for index in range(len(wanted.windows)):
@@ -67,6 +72,17 @@ class Model:
             rows, stepped = self.readers[wanted.block].sweep_step(stack(wanted.windows, [index]), noisy[None])
             found[index] = rows[0, wanted.take[index] :] if stepped is None else stepped[0]
         return Reply({"last": last}, bytes(joined(found)))
+
+    def last_row(self, chunk: Chunk, readout: Readout, seed: int) -> Float32:
+        """What the window of ``chunk`` predicts, computed by itself: the row that decoding byte by byte takes."""
+        window = np.frombuffer(chunk.windows[0], np.uint8)[None]
+        if readout == "parallel":
+            return mix_log_probs([without_veto(reader.log_probs(window)[0, -1:]) for reader in self.readers])[0]
+        z: Float32 | None = sweep_noise(seed, chunk.starts[0], window.shape[1], self.manifest.model.dim)[None]
+        for reader in self.readers:
+            assert z is not None
+            rows, z = reader.sweep_step(window, z)
+        return without_veto(rows[0, -1:])[0]
 
     def _answer(self, wanted: LogprobsRequest, compute: Callable[[Sequence[int]], Float32]) -> Reply:
         assert max(map(len, wanted.windows)) <= self.manifest.model.context
@@ -90,14 +106,21 @@ class Holder:
         Whether it lets others fetch its states.
     chains : bool
         Whether it knows sweeps in one traversal.
+    has_sessions : bool
+        Whether it keeps what it was told of a text for the parallel readout.
+    sent : list of (str, int)
+        Method (in a traversal: kind of step) and size of every request that it answered, z included.
     """
 
     def __init__(self, model: Model, block: int) -> None:
         self.left = -1
         self.gives_states = True
         self.chains = True
+        self.has_sessions = True
+        self.sent: list[tuple[str, int]] = []
         self.seconds: Callable[[int], float] = lambda size: 0.001
         self._model, self._block = model, block
+        self.forget()
         manifest = model.manifest
         self.states = StatesReply(
             block,
@@ -116,21 +139,41 @@ class Holder:
         if method == "state.chunk":
             begin = body["index"] * CHUNK_BYTES
             return Reply({}, self._model.values[body["subject"]].tobytes()[begin : begin + CHUNK_BYTES])
-        if method == "chain" and not self.chains:
+        if (method == "chain" and not self.chains) or (method == "session.logprobs" and not self.has_sessions):
             raise RpcError("unknown-method", "an older peer")
-        if method not in ("logprobs", "sweep", "chain"):
+        if method not in ("logprobs", "sweep", "chain", "session.logprobs"):
             raise RpcError("unknown-state", "not here")
         self.left -= 1
         if method == "chain":
             return await self._chain(ChainRequest.parse(body))
-        reply = self._model.logprobs(body) if method == "logprobs" else self._model.sweep(body, blob)
+        self.sent.append((method, len(canonical_bytes(body)) + len(blob)))
+        if method == "session.logprobs":
+            reply = self._in_session(SessionRequest.parse(body), b"")
+        else:
+            reply = self._model.logprobs(body) if method == "logprobs" else self._model.sweep(body, blob)
         await trio.sleep(self.seconds(len(reply.blob)))
         return reply
+
+    def forget(self) -> None:
+        """Lose all sessions, as a holder that has too many, or that was started again."""
+        self._sessions = HolderSessions(self._model.manifest.model, lambda: 0.0)
+
+    def _in_session(self, wanted: SessionRequest, blob: bytes) -> Reply:
+        """Answer a session's request as a volunteer's desk does."""
+        model = self._model.manifest.model
+        z = split_z(bytearray(blob), wanted.block, [wanted.positions], model.dim) if wanted.seed is not None else []
+        asked = Asked("client", wanted, wanted.windows(model.context), z[0] if z else None)
+        (answer,) = self._sessions.answer(self._model.readers[wanted.block], [asked])
+        if isinstance(answer, RpcRefused):
+            raise RpcError(answer.code, answer.text)
+        return Reply({}, bytes(joined([answer])))
 
     async def _chain(self, wanted: ChainRequest) -> Reply:
         step, ways = wanted.sweep, self._model.ways
         z = await ways(wanted.token, step.block)[1].receive() if step.block else b""
-        reply = self._model.sweep(step.to_body(), z)
+        self.sent.append((type(step).__name__, len(canonical_bytes(wanted.to_body())) + len(z)))
+        known = isinstance(step, SessionRequest)
+        reply = self._in_session(step, z) if known else self._model.sweep(step.to_body(), z)
         await trio.sleep(self.seconds(len(reply.blob)))
         if wanted.next is not None:
             ways(wanted.token, step.block + 1)[0].send_nowait(reply.blob)

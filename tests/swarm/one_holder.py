@@ -21,7 +21,7 @@ from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import EMBEDDING
 from blockswarm.model.mixing import sweep_noise
 from blockswarm.model.readout import BlockReader
-from blockswarm.peer.serving import serve_states
+from blockswarm.peer.giving import serve_states
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import LogprobsRequest, StateName, StatesReply, SweepRequest

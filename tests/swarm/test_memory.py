@@ -16,7 +16,7 @@ def make(size: str | ModelConfig = "tiny", **changes: Any) -> Manifest:
 def test_the_memory_estimate_names_its_parts_and_grows_with_the_model() -> None:
     tiny, base = memory_estimate(make()), memory_estimate(make("base"))
     assert tiny.total == sum(getattr(tiny, part) for part in tiny.__dataclass_fields__)
-    assert 400e6 < tiny.total < 600e6
+    assert 400e6 < tiny.total < 650e6
     assert base.optimizer == 2 * base.parameters
     assert base.total > 3 * tiny.total
     assert "optimizer" in str(base)
