@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -210,8 +209,6 @@ def _serving_seeds() -> list[bytes]:
     forwarded = {"to": STRANGER.peer_id, "method": "states", "body": {}, "max_blob": 0}
     return [pack([[0, *call] for call in talk]) for talk in (calls, chained, [calls[0], ("forward", forwarded, b"")])]
 
-
-logging.getLogger("blockswarm.peer").setLevel(logging.CRITICAL)
 
 TARGETS = [
     Target("round-messages", round_messages, _round_seeds, memory=16 * MIB, longest=256 << 10),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections.abc import Mapping
 from typing import Any
 from unittest.mock import patch
@@ -208,9 +207,6 @@ def _fetch_seeds() -> list[bytes]:
     head, chunk = state.head.to_body(), bytes(state.chunk(0))
     return [pack([head, head, chunk]), pack([head, None, chunk, b"wrong", chunk]), pack([head, head, b"wrong", chunk])]
 
-
-logging.getLogger("blockswarm.dht.rpc").setLevel(logging.CRITICAL)
-logging.getLogger("blockswarm.peer.transfer").setLevel(logging.CRITICAL)
 
 TARGETS = [
     Target("served-stream", served_stream, _requests, memory=8 * MIB, longest=64 << 10),
