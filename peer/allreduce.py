@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,30 +52,28 @@ def open_part(
     return values, squared_norm(values)
 
 
-async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
-    """Send each reducer its part of our update; collect the parts that are ours to reduce; report on them.
+async def scatter(exchange: Exchange) -> npt.NDArray[np.float32]:
+    """Send each reducer of our group its slice of our update; collect what is ours to reduce; report on it.
 
     Returns
     -------
-    dict
-        List position → our own values of that part as the reducer decodes them (what the average will contain of us).
+    ndarray of float32
+        Our update as the reducers decode it: what the average will contain of us.
     """
     book, times = exchange.book, exchange.times
     exchange.require_before(times.scatter_end, "scattering")
     members = book.require_members()
     compression = exchange.compression
-    sent: dict[int, npt.NDArray[np.float32]] = {}
-    for part, (begin, end) in enumerate(book.bounds):
-        if end == begin:
-            continue
-        data, values, norm2 = await off_loop(4 * (end - begin), _pack, exchange.delta[begin:end], compression)
-        sent[part] = values
-        if members.members[part] == exchange.own_id:
-            book.add_share(exchange.own_id, values, norm2)
+    seen = np.empty_like(exchange.delta)
+    for position in book.reducers():
+        begin, end = book.seats.slice_of(position)
+        data, seen[begin:end], norm2 = await off_loop(4 * (end - begin), _pack, exchange.delta[begin:end], compression)
+        if position == book.own_part:
+            book.add_share(exchange.own_id, seen[begin:end], norm2)
         else:
             exchange.send(
                 exchange.call(
-                    members.members[part],
+                    members.members[position],
                     "round.part",
                     {
                         "subject": book.subject,
@@ -91,7 +89,7 @@ async def scatter(exchange: Exchange) -> dict[int, npt.NDArray[np.float32]]:
     if book.own_part in book.reducers():
         await book.wait(lambda: book.all_shares_in, exchange.left(times.scatter_end))
         report_shares(exchange)
-    return sent
+    return seen
 
 
 def _pack(values: npt.NDArray[np.float32], compression: str) -> tuple[bytes, npt.NDArray[np.float32], float]:
@@ -100,10 +98,10 @@ def _pack(values: npt.NDArray[np.float32], compression: str) -> tuple[bytes, npt
 
 
 def report_shares(exchange: Exchange) -> None:
-    """Tell every member what came of our part from each sender. What has not come by now is late."""
+    """Tell every member of our group what came from each sender. What has not come by now is late."""
     book = exchange.book
-    members = book.require_members()
-    report = {peer_id: book.shares.get(peer_id, PartReport(0.0, "late")) for peer_id in members.members}
+    group = book.group()
+    report = {peer_id: book.shares.get(peer_id, PartReport(0.0, "late")) for peer_id in group}
     for peer_id, entry in report.items():
         if entry.problem:
             book.refuse_share(peer_id, entry.problem)
@@ -111,45 +109,49 @@ def report_shares(exchange: Exchange) -> None:
     body: dict[str, Any] = {
         "subject": book.subject,
         "round": book.round,
-        "group": members.group,
+        "group": book.require_members().group,
         "senders": [
             {"peer": peer_id, "norm2": entry.norm2, "problem": entry.problem} for peer_id, entry in report.items()
         ],
     }
-    exchange.broadcast(members.members, "round.report", body, until=exchange.times.decide_end)
+    exchange.broadcast(group, "round.report", body, until=exchange.times.decide_end)
 
 
-async def agree(exchange: Exchange) -> Decision:
-    """Wait for the leader's decision, or make it when it is ours to make.
+async def agree(exchange: Exchange) -> None:
+    """Wait for our group's leader's decision, or make it when it is ours to make.
+
+    Where there are other groups, one without a decision is left out, and its members go on with what the others do.
 
     Raises
     ------
     RoundFailed
-        When no acceptable decision came in time.
+        When no acceptable decision came in time and there is no other group.
     """
     book, times = exchange.book, exchange.times
     exchange.require_before(times.decide_end, "deciding")
-    members = book.require_members()
-    rank = book.own_part
+    group = book.group()
+    rank = group.index(exchange.own_id)
     span = times.decide_end - times.scatter_end
+    failure = f"no decision from {group[0]} before the phase ended"
     if rank < 2:
         patience = times.scatter_end + (0.4 if rank == 0 else TAKE_OVER) * span
         await book.wait(
             lambda: book.decision is not None or (rank == 0 and book.all_reports_in), exchange.left(patience)
         )
         if book.decision is None:
-            _decide(exchange)
-    await book.wait(lambda: book.decision is not None, exchange.left(times.decide_end))
-    if book.decision is None:
-        raise RoundFailed(f"no decision from {members.members[0]} before the phase ended")
-    return book.decision
+            failure = _decide(exchange) or failure
+    if not (rank == 0 and book.decision is None):  # its own word was against it: nothing better comes
+        await book.wait(lambda: book.decision is not None, exchange.left(times.decide_end))
+    if book.decision is None and book.seats.count == 1:
+        raise RoundFailed(failure)
 
 
 def verdict_of(exchange: Exchange) -> Verdict:
-    """What the reports that have come here say of every sender."""
+    """What the reports that have come here say of every sender of our group."""
     settings, book = exchange.manifest.averaging, exchange.book
+    samples = book.require_members().samples
     return decide(
-        book.require_members().samples,
+        {peer_id: samples[peer_id] for peer_id in book.group()},
         list(book.reports.values()),
         max_norm_ratio=settings.max_norm_ratio,
         max_weight_ratio=settings.max_weight_ratio,
@@ -158,13 +160,13 @@ def verdict_of(exchange: Exchange) -> Verdict:
     )
 
 
-def _decide(exchange: Exchange) -> None:
+def _decide(exchange: Exchange) -> str:
+    """Sign our group's decision and send it to the whole list; why there can be none, or an empty text."""
     book = exchange.book
     members = book.require_members()
     verdict = verdict_of(exchange)
     if not verdict.weights:
-        raise RoundFailed("no update came whole and in time: " + _reasons(verdict.rejected))
-    reported = tuple(index for index in book.reducers() if members.members[index] in book.reports)
+        return "no update came whole and in time: " + _reasons(verdict.rejected)
     decision = Decision.make(
         exchange.identity,
         exchange.manifest.digest,
@@ -172,18 +174,23 @@ def _decide(exchange: Exchange) -> None:
         weights=verdict.weights,
         rejected=verdict.rejected,
         clips=verdict.clips,
-        parts=reported,
+        parts={
+            position: max((report[sender].norm2 for sender in verdict.weights if sender in report), default=0.0)
+            for position in book.reducers()
+            if (report := book.reports.get(members.members[position])) is not None
+        },
     )
     try:
         book.accept_decision(decision)
     except EntryRefused:  # the other one's decision came first
-        return
+        return ""
     exchange.broadcast(
         members.members,
         "round.decision",
         {"subject": book.subject, "round": book.round, "decision": decision.statement.raw},
-        until=exchange.times.decide_end,
+        until=exchange.times.decide_end if book.seats.count == 1 else exchange.times.combine_end,
     )
+    return ""
 
 
 def _reasons(rejected: dict[str, str]) -> str:
@@ -191,42 +198,65 @@ def _reasons(rejected: dict[str, str]) -> str:
 
 
 async def gather(exchange: Exchange) -> None:
-    """Reduce our part, send it to all, and collect the other parts until the phase ends or all are in."""
+    """Reduce our part, send it to all, and collect the other parts until the phase ends or all are in.
+
+    The way of a list with one group; several go by `peer.combine`.
+    """
     book, times = exchange.book, exchange.times
     exchange.require_before(times.gather_end, "gathering")
-    members = book.require_members()
     decision = book.decision
     if decision is None:
         raise RoundFailed("no decision")
     if book.own_part in decision.parts:
-        begin, end = book.own_bounds
-        size = 4 * (end - begin) * len(decision.weights)
-        settings = exchange.manifest.averaging
-        reduced = await off_loop(
-            size,
-            reduce_part,
-            book.share_values,
-            decision.weights,
-            exchange.compression,
-            decision.clips,
-            settings.robust,
-            exchange.own_id,
-        )
-        exchange.shortened = reduced.shortened
-        exchange.owed = reduced.owed
-        book.add_result(book.own_part, reduced.data, reduced.digest)
-        body = {
-            "subject": book.subject,
-            "round": book.round,
-            "group": members.group,
-            "part": book.own_part,
-            "decision": decision.statement.raw,
-        }
+        begin, end = book.own_slice
+        reduced = (await reduce_slice(exchange, decision))[book.own_part]
+        counted = {book.own_group: decision.statement.hash}
+        book.add_result(book.own_part, reduced.data, reduced.digest, counted)
         exchange.broadcast(
-            members.members, "round.result", body, until=times.gather_end, blob=reduced.data, values=end - begin
+            book.group(),
+            "round.result",
+            result_body(exchange, book.own_part, counted),
+            until=times.gather_end,
+            blob=reduced.data,
+            values=end - begin,
         )
         await asyncio.sleep(0)
     await book.wait(lambda: book.all_results_in or book.outcome is not None, exchange.left(times.gather_end))
+
+
+def result_body(exchange: Exchange, part: int, counted: Mapping[int, bytes]) -> dict[str, Any]:
+    """What goes along with an averaged part: which groups are in it, and our own group's decision."""
+    book = exchange.book
+    return {
+        "subject": book.subject,
+        "round": book.round,
+        "group": book.require_members().group,
+        "part": part,
+        "counted": [{"group": group, "decision": decision} for group, decision in counted.items()],
+        "decision": book.decision.statement.raw if book.decision is not None else None,
+    }
+
+
+async def reduce_slice(exchange: Exchange, decision: Decision) -> dict[int, Reduced]:
+    """Our group's means of the parts that are ours to reduce; notes who was shortened, and what we owe."""
+    book = exchange.book
+    start, end = book.own_slice
+    parts = book.seats.parts_of(book.own_part)
+    reduced = await off_loop(
+        4 * (end - start) * len(decision.weights),
+        reduce_parts,
+        book.share_values,
+        decision.weights,
+        exchange.compression,
+        [(book.bounds[part][0] - start, book.bounds[part][1] - start) for part in parts],
+        decision.clips,
+        exchange.manifest.averaging.robust,
+        exchange.own_id,
+    )
+    exchange.shortened = reduced[0].shortened
+    for part, entry in zip(parts, reduced, strict=True):
+        exchange.owe(part, entry.owed)
+    return dict(zip(parts, reduced, strict=True))
 
 
 @dataclass(frozen=True)
@@ -253,13 +283,34 @@ def reduce_part(
     own_id: str = "",
 ) -> Reduced:
     """The mean of the accepted senders' parts as it goes on the wire, and what its reducer ``own_id`` owes for it."""
-    mean, shortened = robust_mean(shares, weights, clips or {}, robust)
-    data = encode(mean, compression)
-    owed: npt.NDArray[np.float32] | None = None
-    if own_id in weights and not is_lossless(compression):
-        owed = mean - decode(data, len(mean), compression)
-        if owed.any():
-            owed *= np.float32(min(1.0 / own_share(weights, own_id, robust), OWED_AT_MOST * len(weights)))
-        else:
-            owed = None
-    return Reduced(data, hashlib.sha256(data).digest(), owed, shortened)
+    whole = [(0, len(next(iter(shares.values()))))]
+    return reduce_parts(shares, weights, compression, whole, clips or {}, robust, own_id)[0]
+
+
+def reduce_parts(
+    shares: Mapping[str, npt.NDArray[np.float32]],
+    weights: Mapping[str, float],
+    compression: str,
+    ranges: Sequence[tuple[int, int]],
+    clips: Mapping[str, float],
+    robust: Robust,
+    own_id: str,
+) -> list[Reduced]:
+    """`reduce_part` of several parts that lie side by side, each encoded by itself."""
+    mean, shortened = robust_mean(shares, weights, clips, robust)
+    lossy = own_id in weights and not is_lossless(compression)
+    factor = np.float32(0.0)
+    if lossy:
+        factor = np.float32(min(1.0 / own_share(weights, own_id, robust), OWED_AT_MOST * len(weights)))
+    reduced = []
+    for begin, end in ranges:
+        data = encode(mean[begin:end], compression)
+        owed: npt.NDArray[np.float32] | None = None
+        if lossy:
+            owed = mean[begin:end] - decode(data, end - begin, compression)
+            if owed.any():
+                owed *= factor
+            else:
+                owed = None
+        reduced.append(Reduced(data, hashlib.sha256(data).digest(), owed, shortened))
+    return reduced

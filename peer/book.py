@@ -6,33 +6,24 @@ exists per (subject, round), made by whichever comes first: our own driver or an
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from blockswarm.errors import BlockswarmError
+from blockswarm.peer.changes import Changes
+from blockswarm.peer.evidence import EntryRefused, check_decision, check_outcome, mean_problem
 from blockswarm.peer.states import State
 from blockswarm.swarm.policy.acceptance import PartReport, quorum
-from blockswarm.swarm.policy.grouping import part_bounds
+from blockswarm.swarm.policy.grouping import Seats
 from blockswarm.swarm.statements import Certificate, Decision, MemberList, Outcome, Vote
 
-MEAN_MARGIN = 1.05
-"""On squared norms: what rounding can add to a mean, beside what the wire's encoding can."""
+__all__ = ["EntryRefused", "Presence", "RoundBook"]
 
 MAX_PRESENT = 1024
-"""Peers that are heard in one round; the list takes at most the manifest's group size of them."""
-
-
-class EntryRefused(BlockswarmError):
-    """A message does not fit the round: ``code`` for the program, the text for people."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
+"""Peers that are heard in one round; a list takes at most `MAX_MEMBERS` of them."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ class Presence:
 
 
 @dataclass
-class RoundBook:
+class RoundBook(Changes):
     """See the module's docstring. Fields are read freely and written only through the methods."""
 
     subject: int
@@ -53,6 +44,8 @@ class RoundBook:
     own_id: str
     values: int
     """Length of the subject's vector."""
+    group_size: int
+    """Most members of a group, from the manifest."""
     growth: float = 1.0
     """How many times longer than its longest term, in squared norm, a mean can be as it is made and encoded."""
 
@@ -60,48 +53,36 @@ class RoundBook:
     heard: set[str] = field(default_factory=set)
     """Peers that called us in this round, whatever they said: they are alive and should hear from us."""
     members: MemberList | None = None
+    decisions: dict[int, Decision] = field(default_factory=dict)
+    """Of every group, by its number."""
     shares: dict[str, PartReport] = field(default_factory=dict)
-    """What came of my part from each sender."""
+    """What came from each sender of what I reduce in my group."""
     share_values: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     reports: dict[str, dict[str, PartReport]] = field(default_factory=dict)
-    decision: Decision | None = None
+    sums: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
+    """The groups' means of my own part, by group, as they were sent to me."""
     results: dict[int, bytes] = field(default_factory=dict)
     """Averaged parts, encoded, by list position."""
     result_hashes: dict[int, bytes] = field(default_factory=dict)
+    result_groups: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    """Of each averaged part: the groups that are in it, and the hashes of their decisions."""
     bad_means: dict[str, str] = field(default_factory=dict)
-    """Reducers whose averaged part cannot be the mean of what they reported, and why."""
+    """Members who sent what cannot be a mean of the accepted updates, and why."""
     outcome: Outcome | None = None
     candidate: State | None = None
     """The state this peer has voted for."""
     votes: dict[str, Vote] = field(default_factory=dict)
     certificate: Certificate | None = None
+    seats: Seats = field(init=False)
+    """Who does what in the list; set with it, like the next two."""
+    own_part: int = field(init=False)
+    """This peer's position in the list, and the number of its part."""
+    own_group: int = field(init=False)
     bytes_received: int = 0
     """Bytes of parts and averages that others have sent here."""
 
     def __post_init__(self) -> None:
-        self._changed = asyncio.Event()
-
-    # -- waiting ---------------------------------------------------------------------------------------------------
-
-    def notify(self) -> None:
-        """Wake whoever waits on the book."""
-        self._changed.set()
-
-    async def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until ``condition`` holds, at most ``seconds``; whether it held."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        while not condition():
-            left = end - loop.time()
-            if left <= 0:
-                return False
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(left):
-                    await self._changed.wait()
-            except TimeoutError:
-                return condition()
-        return True
+        super().__init__()
 
     # -- meet ------------------------------------------------------------------------------------------------------
 
@@ -134,16 +115,13 @@ class RoundBook:
             raise EntryRefused("parent", "the list builds on another state")
         if not any(members.reachable.values()):
             raise EntryRefused("unreachable", "no member of the list can reduce")
+        self.seats = Seats(self.values, tuple(members.reachable.values()), self.group_size)
+        self.own_part = members.members.index(self.own_id)
+        self.own_group = self.seats.group_of[self.own_part]
         self.members = members
         self.notify()
 
     # -- scatter ---------------------------------------------------------------------------------------------------
-
-    @property
-    def bounds(self) -> list[tuple[int, int]]:
-        """Each member's part of the vector, in list order."""
-        members = self.require_members()
-        return part_bounds(self.values, [float(members.reachable[peer_id]) for peer_id in members.members])
 
     def require_members(self) -> MemberList:
         """The list; `EntryRefused` when there is none yet."""
@@ -152,14 +130,21 @@ class RoundBook:
         return self.members
 
     @property
-    def own_part(self) -> int:
-        """This peer's position in the list."""
-        return self.require_members().members.index(self.own_id)
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        """Each member's part of the vector, in list order."""
+        self.require_members()
+        return self.seats.bounds
 
     @property
-    def own_bounds(self) -> tuple[int, int]:
-        """The range of values this peer reduces; empty when it reduces nothing."""
-        return self.bounds[self.own_part]
+    def own_slice(self) -> tuple[int, int]:
+        """The range of values this peer reduces in its group; empty when it reduces nothing."""
+        self.require_members()
+        return self.seats.slice_of(self.own_part)
+
+    def group(self, number: int | None = None) -> tuple[str, ...]:
+        """Members of a group, its leader first; of our own by default."""
+        members = self.require_members().members
+        return tuple(members[index] for index in self.seats.groups[self.own_group if number is None else number])
 
     def check_share(self, sender: str, values: int, size: int, expected: int) -> None:
         """Check a sender's part of the update before its bytes are read; a bad one is written down as rejected.
@@ -173,9 +158,8 @@ class RoundBook:
         size, expected : int
             Bytes announced, and bytes the part must have.
         """
-        members = self.require_members()
-        if sender not in members.members:
-            raise EntryRefused("not-listed", "the sender is not in the list")
+        if sender not in self.group():
+            raise EntryRefused("not-listed", "the sender is not in our group")
         if sender in self.shares:
             raise EntryRefused("repeated", "this part has arrived already")
         if values != self.values:
@@ -204,74 +188,117 @@ class RoundBook:
     @property
     def all_shares_in(self) -> bool:
         """Whether every listed sender's part has arrived or been refused."""
-        return self.members is not None and set(self.members.members) <= set(self.shares)
+        return self.members is not None and set(self.group()) <= set(self.shares)
 
     # -- decide ----------------------------------------------------------------------------------------------------
 
     def reducers(self) -> list[int]:
-        """List positions of the members that reduce a part."""
-        return [index for index, (begin, end) in enumerate(self.bounds) if end > begin]
+        """List positions of the members of our group that reduce something."""
+        return [index for index in self.seats.groups[self.own_group] if self.seats.parts_of(index)]
 
     def add_report(self, reducer: str, report: Mapping[str, PartReport]) -> None:
-        """A reducer's word on every sender."""
-        members = self.require_members()
-        if reducer not in members.members:
-            raise EntryRefused("not-listed", "the reducer is not in the list")
-        if not set(report) <= set(members.members):
-            raise EntryRefused("not-listed", "the report speaks of peers outside the list")
+        """A reducer's word on every sender of our group."""
+        group = self.group()
+        if reducer not in group:
+            raise EntryRefused("not-listed", "the reducer is not in our group")
+        if not set(report) <= set(group):
+            raise EntryRefused("not-listed", "the report speaks of peers outside our group")
         self.reports.setdefault(reducer, dict(report))
         self.notify()
 
     @property
     def all_reports_in(self) -> bool:
-        """Whether every reducer has reported."""
+        """Whether every reducer of our group has reported."""
         if self.members is None:
             return False
         return all(self.members.members[index] in self.reports for index in self.reducers())
 
-    def accept_decision(self, decision: Decision) -> None:
-        """Take the first decision by the leader or the next in order that our own evidence does not contradict."""
+    @property
+    def decision(self) -> Decision | None:
+        """Our own group's decision."""
+        return self.decisions.get(self.own_group) if self.members is not None else None
+
+    def accept_decision(self, decision: Decision) -> int:
+        """Take a group's first decision by its leader or the next in order, and say which group's it is.
+
+        One of our own group must not be contradicted by our own evidence.
+        """
         members = self.require_members()
-        if decision.group != members.group:
-            raise EntryRefused("other-group", "the decision is of another group")
-        if self.decision is not None:
-            if self.decision.statement.raw == decision.statement.raw:
-                return
-            raise EntryRefused("decided", f"round {self.round} has a decision already")
-        if decision.statement.signer not in members.members[:2]:
-            raise EntryRefused("not-leader", "only the leader and the next in order may decide")
-        reducers = set(self.reducers())
-        if not set(decision.parts) <= reducers or not set(decision.weights) <= set(members.members):
-            raise EntryRefused("not-listed", "the decision speaks of parts or peers outside the list")
-        for sender, weight in decision.weights.items():
-            if weight > members.samples[sender]:
-                raise EntryRefused("contradiction", f"the decision counts more samples of {sender} than it has")
-        if self.own_part in decision.parts:  # else our part is left out, and what we saw of it does not matter
-            for sender in decision.weights:
-                if sender not in self.share_values:
-                    problem = self.shares[sender].problem if sender in self.shares else "not here"
-                    raise EntryRefused("contradiction", f"the decision accepts {sender}, whose part here is {problem}")
-        self.decision = decision
+        group = check_decision(members, self.seats, decision)
+        if (known := self.decisions.get(group)) is not None:
+            if known.statement.raw == decision.statement.raw:
+                return group
+            raise EntryRefused("decided", f"round {self.round} has a decision of this group already")
+        if group == self.own_group:
+            counted = self.outcome.counted.get(group) if self.outcome else None
+            if counted is not None and counted.decision != decision.statement.hash:
+                raise EntryRefused("other-decision", "the outcome builds on another decision")
+            if self.own_part in decision.parts:  # else our slice is left out, and what we saw of it does not matter
+                for sender in decision.weights:
+                    if sender not in self.share_values:
+                        problem = self.shares[sender].problem if sender in self.shares else "not here"
+                        raise EntryRefused(
+                            "contradiction", f"the decision accepts {sender}, whose part here is {problem}"
+                        )
+        self.decisions[group] = decision
+        self.notify()
+        return group
+
+    # -- combine and gather ----------------------------------------------------------------------------------------
+
+    def check_sum(self, sender: str, part: int, decision: Decision) -> int:
+        """Check a group's mean of our part before its bytes are read, and say which group's it is."""
+        members = self.require_members().members
+        if not self.seats.reachable[self.own_part]:
+            raise EntryRefused("not-reducer", "this peer combines nothing")
+        group = self.accept_decision(decision)
+        if part != self.own_part or members[self.seats.reducer(group, part)] != sender:
+            raise EntryRefused("not-reducer", "the part is not ours to combine, or not the sender's to reduce")
+        if self.seats.reducer(group, part) not in decision.parts:
+            raise EntryRefused("not-reported", "the decision does not count what the sender has reduced")
+        if group in self.sums:
+            raise EntryRefused("repeated", "this group's mean has arrived already")
+        return group
+
+    def add_sum(self, group: int, values: npt.NDArray[np.float32], norm2: float) -> None:
+        """A group's mean of our part. One that cannot be a mean is kept out, and its sender named."""
+        reducer = self.seats.reducer(group, self.own_part)
+        self._refuse_bad_mean(reducer, norm2, self.decisions[group].parts.get(reducer), self.growth)
+        self.sums.setdefault(group, values)
         self.notify()
 
-    # -- gather ----------------------------------------------------------------------------------------------------
+    @property
+    def all_sums_in(self) -> bool:
+        """Whether every group's mean of our part has arrived, or will not come by its group's own decision."""
+        for group in range(self.seats.count):
+            decision = self.decisions.get(group)
+            dead = decision is not None and self.seats.reducer(group, self.own_part) not in decision.parts
+            if group not in self.sums and not dead:
+                return False
+        return True
 
-    def check_result(self, sender: str, part: int, group: bytes, decision: bytes) -> None:
-        """Check an averaged part before its bytes are read."""
+    def check_result(self, sender: str, part: int, group: bytes, counted: Mapping[int, bytes]) -> None:
+        """Check an averaged part before its bytes are read: it comes from its owner or by our group's reducer."""
         members = self.require_members()
         if group != members.group:
-            raise EntryRefused("other-group", "the part is of another group")
-        if self.decision is None or self.decision.statement.raw != decision:
-            raise EntryRefused("other-decision", "the part was reduced under another decision")
-        if not 0 <= part < len(members.members) or members.members[part] != sender:
+            raise EntryRefused("other-group", "the part is of another list")
+        if not 0 <= part < len(members.members) or not self.seats.reachable[part]:
+            raise EntryRefused("not-reducer", "nobody reduces this part")
+        if sender not in (members.members[part], members.members[self.seats.reducer(self.own_group, part)]):
             raise EntryRefused("not-reducer", "the part is not the sender's to reduce")
+        if not counted or not set(counted) <= set(range(self.seats.count)):
+            raise EntryRefused("other-group", "the part names groups that are not in the list")
+        known = self.decision.statement.hash if self.decision is not None else None
+        unknown_is_fine = known is None and self.seats.count > 1
+        if not unknown_is_fine and counted.get(self.own_group, known) != known:
+            raise EntryRefused("other-decision", "the part was reduced under another decision")
         if part in self.results:
             raise EntryRefused("repeated", "this part has arrived already")
 
-    def check_mean(self, part: int, norm2: float) -> None:
-        """Refuse an averaged part that cannot be a mean of the accepted updates, and note its reducer.
+    def check_mean(self, part: int, norm2: float, groups: Iterable[int]) -> None:
+        """Refuse an averaged part that cannot be a mean of the accepted updates, and note its owner.
 
-        A weighted mean is never longer than the longest of its terms, and the reducer has told everyone their lengths.
+        A weighted mean is never longer than the longest of its terms, and the decisions say how long these are.
 
         Parameters
         ----------
@@ -279,48 +306,49 @@ class RoundBook:
             List position.
         norm2 : float
             Squared norm of the part as decoded here.
+        groups : iterable of int
+            Groups whose means are in it.
         """
-        members, decision = self.require_members(), self.decision
-        reducer = members.members[part]
-        report = self.reports.get(reducer)
-        problem = ""
-        if not math.isfinite(norm2):
-            problem = "sent a mean that is not finite"
-        elif report is not None and decision is not None:
-            longest = max((report[sender].norm2 for sender in decision.weights if sender in report), default=0.0)
-            if norm2 > MEAN_MARGIN * self.growth * longest:
-                problem = f"sent a mean of norm {norm2**0.5:.3g}, longer than any update in it ({longest**0.5:.3g})"
-        if problem:
-            self.bad_means[reducer] = problem
+        longest: float | None = 0.0
+        for group in groups:
+            decision = self.decisions.get(group)
+            known = decision.parts.get(self.seats.reducer(group, part)) if decision is not None else None
+            longest = None if known is None or longest is None else max(longest, known)
+        growth = self.growth if self.seats.count == 1 else self.growth**2
+        self._refuse_bad_mean(part, norm2, longest, growth)
+
+    def _refuse_bad_mean(self, position: int, norm2: float, longest: float | None, growth: float) -> None:
+        if problem := mean_problem(norm2, longest, growth):
+            self.bad_means[self.require_members().members[position]] = problem
             raise EntryRefused("bad-mean", problem)
 
-    def add_result(self, part: int, data: bytes, digest: bytes) -> None:
-        """An averaged part, encoded, with the hash computed here."""
+    def add_result(self, part: int, data: bytes, digest: bytes, counted: Mapping[int, bytes]) -> None:
+        """An averaged part, encoded, with the hash computed here and the decisions that it was made under."""
         if part not in self.results:
             self.results[part] = data
             self.result_hashes[part] = digest
+            self.result_groups[part] = dict(counted)
             self.notify()
 
     @property
     def all_results_in(self) -> bool:
-        """Whether every part of the decision has arrived."""
-        return self.decision is not None and set(self.decision.parts) <= set(self.results)
+        """Whether every part that can come has arrived."""
+        if self.outcome is not None:
+            return set(self.outcome.parts) <= set(self.results)
+        if self.members is None or len(self.decisions) < self.seats.count:
+            return False
+        return all(set(decision.parts) <= set(self.results) for decision in self.decisions.values())
 
     # -- commit ----------------------------------------------------------------------------------------------------
 
     def accept_outcome(self, outcome: Outcome) -> None:
-        """Take the first outcome by the leader or the next in order that builds on our decision."""
-        members = self.require_members()
+        """Take the first outcome by the list's leader or the next in order that no decision here contradicts."""
         if self.outcome is not None:
             if self.outcome.statement.raw == outcome.statement.raw:
                 return
             raise EntryRefused("proposed", f"round {self.round} has an outcome already")
-        if outcome.group != members.group or outcome.statement.signer not in members.members[:2]:
-            raise EntryRefused("not-leader", "only the group's leader and the next in order may propose an outcome")
-        if self.decision is None or outcome.decision != self.decision.statement.hash:
-            raise EntryRefused("other-decision", "the outcome builds on another decision")
-        if not outcome.parts or not set(outcome.parts) <= set(self.decision.parts):
-            raise EntryRefused("not-listed", "the outcome speaks of parts outside the decision")
+        members = self.require_members()
+        check_outcome(members, self.seats, outcome, self.decisions, own_group=self.own_group)
         self.outcome = outcome
         self.notify()
 

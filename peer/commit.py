@@ -9,16 +9,13 @@ import hashlib
 import numpy as np
 
 from blockswarm.peer.allreduce import open_part
-from blockswarm.peer.book import EntryRefused, RoundBook
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
+from blockswarm.peer.outcome import learn_own_decision, settle_outcome
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import encoded_size
 from blockswarm.swarm.policy.acceptance import quorum
 from blockswarm.swarm.policy.outer import outer_step
 from blockswarm.swarm.statements import Certificate, Outcome, StatementError, Vote
-
-TAKE_OVER = 0.35
-"""Share of the commit phase after which the next in order proposes the outcome in the leader's place."""
 
 FETCH_PATIENCE = 0.15
 """Share of the time left after which a missing part is asked of one more member."""
@@ -37,8 +34,9 @@ async def commit(exchange: Exchange) -> State:
     """
     book, times = exchange.book, exchange.times
     exchange.require_before(times.close, "committing")
-    outcome = await _outcome(exchange)
+    outcome = await settle_outcome(exchange)
     await _fetch_missing(exchange, outcome)
+    await learn_own_decision(exchange, outcome)
     size = 4 * book.values
     candidate = await off_loop(size, apply_outcome, exchange, outcome)
     exchange.require_before(times.close, "the vote")
@@ -60,7 +58,8 @@ async def commit(exchange: Exchange) -> State:
             "subject": book.subject,
             "round": book.round,
             "vote": vote.statement.raw,
-            "outcome": outcome.statement.raw,
+            # Where there are several groups it has as many parts as the list has members: who lacks it asks for it.
+            "outcome": outcome.statement.raw if book.seats.count == 1 else None,
         },
         until=times.close,
     )
@@ -77,68 +76,21 @@ async def commit(exchange: Exchange) -> State:
     return dataclasses.replace(candidate, certificate=certificate.raw)
 
 
-def _accepted_samples(book: RoundBook) -> int:
-    """Samples that the round certifies: the weights. What a member claims beyond its weight is nobody's proof."""
-    return int(sum(book.decision.weights.values())) if book.decision else 0
-
-
-async def _outcome(exchange: Exchange) -> Outcome:
-    """The outcome to vote on: the leader's, or the next in order's when the leader is silent."""
-    book, times = exchange.book, exchange.times
-    rank = book.own_part
-    if rank < 2:
-        span = times.close - times.gather_end
-        patience = times.gather_end + (0.0 if rank == 0 else TAKE_OVER) * span
-        await book.wait(
-            lambda: book.outcome is not None or (rank == 0 and book.all_results_in), exchange.left(patience)
-        )
-        if book.outcome is None:
-            _propose(exchange)
-    await book.wait(lambda: book.outcome is not None, exchange.left(times.close))
-    if book.outcome is None:
-        raise RoundFailed("no outcome was proposed before the round closed")
-    return book.outcome
-
-
-def _propose(exchange: Exchange) -> None:
-    book = exchange.book
-    decision = book.decision
-    if decision is None or not book.results:
-        raise RoundFailed("no averaged part arrived")
-    parts = {part: book.result_hashes[part] for part in decision.parts if part in book.results}
-    if not parts:
-        raise RoundFailed("no averaged part arrived")
-    members = book.require_members()
-    outcome = Outcome.make(
-        exchange.identity,
-        exchange.manifest.digest,
-        group=members.group,
-        decision=decision.statement.hash,
-        parts=parts,
-    )
-    try:
-        book.accept_outcome(outcome)
-    except EntryRefused:  # the other one's outcome came first
-        return
-    exchange.broadcast(
-        members.members,
-        "round.outcome",
-        {
-            "subject": book.subject,
-            "round": book.round,
-            "outcome": outcome.statement.raw,
-            "decision": decision.statement.raw,
-        },
-        until=exchange.times.close,
-    )
-
-
 async def _fetch_missing(exchange: Exchange, outcome: Outcome) -> None:
     """Get every part of the outcome that is not here, or differs from it, from those who hold it, by its hash."""
-    members = exchange.book.require_members()
-    sources = [peer_id for peer_id in (outcome.statement.signer, *members.members) if peer_id != exchange.own_id]
+    book = exchange.book
+    members = book.require_members().members
+
+    def sources(part: int) -> list[str]:
+        # With several groups: those who pass it on in the others, each group beginning with another one; then who
+        # signed for it, who made it, and everybody.
+        count, own = book.seats.count, book.own_group
+        passed_on = [members[book.seats.reducer((own + step) % count, part)] for step in range(1, count)]
+        everyone = [*passed_on, outcome.statement.signer, members[part], *members]
+        return [peer_id for peer_id in dict.fromkeys(everyone) if peer_id != exchange.own_id]
+
     await asyncio.gather(
-        *(_fetch_part(exchange, part, digest, list(dict.fromkeys(sources))) for part, digest in outcome.parts.items())
+        *(_fetch_part(exchange, part, averaged.digest, sources(part)) for part, averaged in outcome.parts.items())
     )
 
 
@@ -167,7 +119,7 @@ async def _ask_for_part(exchange: Exchange, source: str, part: int, digest: byte
     reply = await exchange.call(
         source,
         "round.fetch",
-        {"subject": book.subject, "round": book.round, "part": part, "hash": digest},
+        {"subject": book.subject, "round": book.round, "hash": digest},
         until=exchange.times.close,
         max_blob=size,
     )
@@ -197,10 +149,10 @@ def apply_outcome(exchange: Exchange, outcome: Outcome) -> State:
     settings, parent = exchange.manifest.averaging, exchange.parent
     values = parent.values.copy()
     velocity = None if parent.momentum is None else parent.momentum.copy()
-    for part in outcome.parts:
+    for part, averaged in outcome.parts.items():
         begin, end = book.bounds[part]
         step, norm2 = open_part(book.results[part], end - begin, exchange.compression)
-        book.check_mean(part, norm2)
+        book.check_mean(part, norm2, averaged.groups)
         if velocity is not None:
             step, velocity[begin:end] = outer_step(
                 step, velocity[begin:end], momentum=settings.outer_momentum, rate=settings.outer_rate
@@ -208,7 +160,8 @@ def apply_outcome(exchange: Exchange, outcome: Outcome) -> State:
         values[begin:end] += step
     if not np.isfinite(values).all() or not (velocity is None or np.isfinite(velocity).all()):
         raise RoundFailed("the average is not finite")
-    samples = parent.samples + _accepted_samples(book)
+    # The weights: what a member claims beyond its weight is nobody's proof.
+    samples = parent.samples + int(sum(counted.weight for _, counted in sorted(outcome.counted.items())))
     return State.make(book.subject, book.round, values, samples=samples, momentum=velocity)
 
 

@@ -9,28 +9,41 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcRefused
 from blockswarm.dht.rpc import Reply, Request
 from blockswarm.peer.allreduce import open_part
 from blockswarm.peer.book import EntryRefused, Presence, RoundBook
 from blockswarm.peer.exchange import off_loop
+from blockswarm.peer.forms import (
+    CERTIFICATE,
+    DECISION,
+    FETCH,
+    LIST,
+    MEET,
+    NEWS,
+    OUTCOME,
+    PART,
+    REPORT,
+    RESULT,
+    SUM,
+    VOTE,
+)
 from blockswarm.peer.giving import Registrar
 from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import encoded_size, norm_growth
 from blockswarm.swarm.errors import MessageError
-from blockswarm.swarm.fields import Body, Optional, flag, integer, listed, number, octets, peer_id, text
+from blockswarm.swarm.fields import Body
 from blockswarm.swarm.manifest import Manifest
-from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, ROUND, SAMPLES
 from blockswarm.swarm.policy.acceptance import PartReport
-from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of
+from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of, with_combining
 from blockswarm.swarm.policy.robust import growth_of
 from blockswarm.swarm.policy.standing import Standing
 from blockswarm.swarm.statements import (
-    MAX_MEMBERS,
-    MAX_REASON,
-    MAX_STATEMENT_BYTES,
     Decision,
     MemberList,
     Outcome,
@@ -58,31 +71,6 @@ def latest_round(manifest: Manifest, clock: Clock) -> int:
     """The newest round of which anything can come by now."""
     return current_round(manifest, clock) + EARLY_ROUNDS
 
-
-_statement = octets(least=1, most=MAX_STATEMENT_BYTES)
-_where = {"subject": integer(-1, 255), "round": integer(1, 2**48)}
-
-MEET = Body(**_where, parent=octets(32), samples=integer(0, 2**48), reachable=flag())
-NEWS = Body(
-    subject=integer(-1, 255),
-    head=octets(32),
-    head_round=ROUND,
-    head_samples=SAMPLES,
-    certificate=octets(most=MAX_CERTIFICATE_BYTES),
-)
-LIST = Body(list=_statement)
-PART = Body(**_where, list=_statement, values=integer(1, 2**40))
-REPORT = Body(
-    **_where,
-    group=octets(32),
-    senders=listed(Body(peer=peer_id(), norm2=number(0.0, 1e300), problem=text(most=MAX_REASON)), most=MAX_MEMBERS),
-)
-DECISION = Body(**_where, decision=_statement)
-RESULT = Body(**_where, group=octets(32), part=integer(0, MAX_MEMBERS - 1), decision=_statement)
-FETCH = Body(**_where, part=integer(0, MAX_MEMBERS - 1), hash=octets(32))
-OUTCOME = Body(**_where, outcome=_statement, decision=Optional(_statement))
-VOTE = Body(**_where, vote=_statement, outcome=_statement)
-CERTIFICATE = Body(**_where)
 
 _PARSERS: dict[str, Callable[[Statement], Any]] = {
     "list": MemberList.parse,
@@ -126,6 +114,7 @@ class Desk:
         host.register("round.part", self._part, max_blob=self._part_size, timeout=self._manifest.rounds.seconds)
         host.register("round.report", self._report)
         host.register("round.decision", self._decision)
+        host.register("round.sum", self._sum, max_blob=self._sum_size, timeout=self._manifest.rounds.seconds)
         host.register("round.result", self._result, max_blob=self._result_size, timeout=self._manifest.rounds.seconds)
         host.register("round.fetch", self._fetch)
         host.register("round.outcome", self._outcome)
@@ -156,9 +145,18 @@ class Desk:
             settings = self._manifest.averaging
             growth = norm_growth(settings.compression) * growth_of(settings.robust)
             self._books[key] = RoundBook(
-                subject=subject, round=number, own_id=self._own_id, values=values, growth=growth
+                subject=subject,
+                round=number,
+                own_id=self._own_id,
+                values=values,
+                group_size=self._manifest.rounds.group_size,
+                growth=growth,
             )
         return self._books[key]
+
+    def _times(self, book: RoundBook) -> RoundTimes:
+        """The moments of a book's round, as many groups as its list has."""
+        return with_combining(self.times(book.round), book.seats.count if book.members is not None else 1)
 
     def standing(self, subject: int) -> Standing:
         """Whose updates of ``subject`` had to be refused lately."""
@@ -174,7 +172,7 @@ class Desk:
         except StatementError as error:
             raise RpcRefused("bad-statement", str(error)) from None
 
-    def _enter(self, entry: Callable[[], None]) -> None:
+    def _enter(self, entry: Callable[[], object]) -> None:
         try:
             entry()
         except EntryRefused as error:
@@ -233,7 +231,7 @@ class Desk:
         book = self.book(body["subject"], body["round"])
         if book.members is None:  # the leader's own message may still be under way
             self._accept_list(book, self._statement("list", body["list"]))
-        begin, end = book.own_bounds
+        begin, end = book.own_slice
         expected = encoded_size(end - begin, self._manifest.averaging.compression)
         self._enter(lambda: book.check_share(sender, body["values"], length, expected))
         return expected
@@ -241,15 +239,16 @@ class Desk:
     async def _part(self, request: Request) -> Reply:
         _, book = self._open(request, PART)
         book.bytes_received += len(request.blob)
-        begin, end = book.own_bounds
-        values, norm2 = await off_loop(
-            4 * (end - begin), open_part, request.blob, end - begin, self._manifest.averaging.compression
-        )
-        if self._clock.now() > self.times(book.round).scatter_end:
+        begin, end = book.own_slice
+        values, norm2 = await self._decoded(request.blob, end - begin)
+        if self._clock.now() > self._times(book).scatter_end:
             book.refuse_share(request.peer_id, "late")
             raise RpcRefused("late", f"the scatter of round {book.round} is over")
         book.add_share(request.peer_id, values, norm2)
         return Reply({})
+
+    async def _decoded(self, data: bytes | bytearray | memoryview, count: int) -> tuple[npt.NDArray[np.float32], float]:
+        return await off_loop(4 * count, open_part, data, count, self._manifest.averaging.compression)
 
     # -- decide ----------------------------------------------------------------------------------------------------
 
@@ -267,20 +266,52 @@ class Desk:
         self._enter(lambda: book.accept_decision(decision))
         return Reply({})
 
-    # -- gather ----------------------------------------------------------------------------------------------------
+    # -- combine and gather ----------------------------------------------------------------------------------------
 
-    def _result_size(self, sender: str, raw: dict[str, Any], length: int) -> int:
-        body = _read(RESULT, raw)
-        book = self.book(body["subject"], body["round"])
-        if book.decision is None:
-            decision = self._statement("decision", body["decision"])
-            self._enter(lambda: book.accept_decision(decision))
-        self._enter(lambda: book.check_result(sender, body["part"], body["group"], body["decision"]))
-        begin, end = book.bounds[body["part"]]
+    def _learn_decision(self, book: RoundBook, raw: bytes | None) -> None:
+        """Take a decision that travels along, while there is none of our own group."""
+        if raw is None or book.decision is not None:
+            return
+        decision = self._statement("decision", raw)
+        try:
+            book.accept_decision(decision)
+        except EntryRefused as error:
+            if book.members is None or book.seats.count == 1:
+                raise RpcRefused(error.code, str(error)) from None
+            # With other groups, what came along is of use even where this decision is not.
+
+    def _check_length(self, book: RoundBook, part: int, length: int) -> int:
+        begin, end = book.bounds[part]
         expected = encoded_size(end - begin, self._manifest.averaging.compression)
         if length != expected:
             raise RpcRefused("wrong-length", f"the averaged part has {expected} bytes, not {length}")
         return expected
+
+    def _sum_size(self, sender: str, raw: dict[str, Any], length: int) -> int:
+        body = _read(SUM, raw)
+        book = self.book(body["subject"], body["round"])
+        decision = self._statement("decision", body["decision"])
+        self._enter(lambda: book.check_sum(sender, body["part"], decision))
+        return self._check_length(book, body["part"], length)
+
+    async def _sum(self, request: Request) -> Reply:
+        """A group's mean of the part that we combine."""
+        body, book = self._open(request, SUM)
+        book.bytes_received += len(request.blob)
+        begin, end = book.bounds[body["part"]]
+        values, norm2 = await self._decoded(request.blob, end - begin)
+        if self._clock.now() > self._times(book).combine_end:
+            raise RpcRefused("late", f"the groups of round {book.round} have been combined")
+        group = book.seats.group_of[book.require_members().members.index(request.peer_id)]
+        self._enter(lambda: book.add_sum(group, values, norm2))
+        return Reply({})
+
+    def _result_size(self, sender: str, raw: dict[str, Any], length: int) -> int:
+        body = _read(RESULT, raw)
+        book = self.book(body["subject"], body["round"])
+        self._learn_decision(book, body["decision"])
+        self._enter(lambda: book.check_result(sender, body["part"], body["group"], _counted(body)))
+        return self._check_length(book, body["part"], length)
 
     async def _result(self, request: Request) -> Reply:
         body, book = self._open(request, RESULT)
@@ -288,24 +319,29 @@ class Desk:
         book.bytes_received += len(data)
         digest = await off_loop(len(data), lambda: hashlib.sha256(data).digest())
         begin, end = book.bounds[body["part"]]
-        _, norm2 = await off_loop(4 * (end - begin), open_part, data, end - begin, self._manifest.averaging.compression)
-        self._enter(lambda: book.check_mean(body["part"], norm2))
-        book.add_result(body["part"], data, digest)
+        _, norm2 = await self._decoded(data, end - begin)
+        self._enter(lambda: book.check_mean(body["part"], norm2, _counted(body)))
+        book.add_result(body["part"], data, digest, _counted(body))
         return Reply({})
 
     async def _fetch(self, request: Request) -> Reply:
         body, book = self._open(request, FETCH)
-        if book.result_hashes.get(body["part"]) != body["hash"]:
-            raise RpcRefused("unknown-part", "no part with this hash here")
-        return Reply({}, book.results[body["part"]])
+        for part, digest in book.result_hashes.items():
+            if digest == body["hash"]:
+                return Reply({}, book.results[part])
+        statements = [decision.statement for decision in book.decisions.values()]
+        if book.outcome is not None:
+            statements.append(book.outcome.statement)
+        for statement in statements:
+            if statement.hash == body["hash"]:
+                return Reply({}, statement.raw)
+        raise RpcRefused("unknown-part", "nothing with this hash here")
 
     # -- commit ----------------------------------------------------------------------------------------------------
 
     async def _outcome(self, request: Request) -> Reply:
         body, book = self._open(request, OUTCOME)
-        if book.decision is None and body["decision"] is not None:
-            decision = self._statement("decision", body["decision"])
-            self._enter(lambda: book.accept_decision(decision))
+        self._learn_decision(book, body["decision"])
         outcome = self._statement("outcome", body["outcome"])
         self._enter(lambda: book.accept_outcome(outcome))
         return Reply({})
@@ -314,7 +350,7 @@ class Desk:
         body, book = self._open(request, VOTE)
         vote = self._statement("vote", body["vote"])
         self._enter(lambda: book.add_vote(vote))
-        if book.outcome is None and book.decision is not None:
+        if body["outcome"] is not None and book.outcome is None and book.decision is not None:
             outcome = self._statement("outcome", body["outcome"])
             self._enter(lambda: book.accept_outcome(outcome))
         return Reply({})
@@ -322,6 +358,11 @@ class Desk:
     async def _certificate(self, request: Request) -> Reply:
         _, book = self._open(request, CERTIFICATE)
         return Reply({"certificate": book.certificate.raw if book.certificate else None})
+
+
+def _counted(body: dict[str, Any]) -> dict[int, bytes]:
+    """Group → hash of the decision under which it is in an averaged part."""
+    return {entry["group"]: entry["decision"] for entry in body["counted"]}
 
 
 def _read(form: Body, body: dict[str, Any]) -> dict[str, Any]:

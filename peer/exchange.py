@@ -73,8 +73,8 @@ class Exchange:
     """Whether a round without others is ours to commit: not when this peer may have lost touch with them."""
     standing: Standing = field(default_factory=Standing)
     """Whose updates of this subject had to be refused lately."""
-    owed: npt.NDArray[np.float32] | None = None
-    """See `Reduced.owed`: ours to bring in again."""
+    owed: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
+    """By part, see `Reduced.owed`: ours to bring in again."""
     shortened: dict[str, float] = field(default_factory=dict)
     """Members to whose part centered clipping left little, and which share of it; known for our own part alone."""
     on_phase: Callable[[str], None] = lambda _: None
@@ -112,6 +112,12 @@ class Exchange:
         """How values of this round are encoded; alone nothing travels, so nothing needs to be lost."""
         alone = len(self.book.require_members().members) == 1
         return "none" if alone else self.manifest.averaging.compression
+
+    def owe(self, part: int, owed: npt.NDArray[np.float32] | None) -> None:
+        """Add to what we owe for a part."""
+        if owed is not None:
+            before = self.owed.get(part)
+            self.owed[part] = owed if before is None else before + owed
 
     def left(self, until: float) -> float:
         """Seconds until the moment ``until``; never negative."""

@@ -16,7 +16,7 @@ from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.policy.acceptance import quorum
 from blockswarm.swarm.policy.grouping import choose_members
 from blockswarm.swarm.policy.leader import leader_order
-from blockswarm.swarm.statements import MemberList
+from blockswarm.swarm.statements import MAX_MEMBERS, MemberList
 
 PROPOSE_AFTER = 0.5
 """Share of the meeting after which the first in order stops waiting for replicas that do not answer."""
@@ -205,7 +205,12 @@ def _propose_at(exchange: Exchange, rank: int, *, alive: bool) -> float:
 async def _propose(exchange: Exchange) -> None:
     """Sign the list, take it ourselves, and get the others' acknowledgements."""
     book, times = exchange.book, exchange.times
-    names = choose_members(_candidates(exchange), leader=exchange.own_id, limit=exchange.manifest.rounds.group_size)
+    names = choose_members(
+        {peer_id: book.present[peer_id].reachable for peer_id in _candidates(exchange)},
+        leader=exchange.own_id,
+        group_size=exchange.manifest.rounds.group_size,
+        limit=MAX_MEMBERS,
+    )
     if not any(book.present[peer_id].reachable for peer_id in names):
         raise RoundFailed("no replica that takes part can be reached by the others")
     members = MemberList.make(

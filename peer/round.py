@@ -10,11 +10,14 @@ import numpy.typing as npt
 
 from blockswarm.peer.allreduce import agree, gather, scatter, verdict_of
 from blockswarm.peer.book import EntryRefused
+from blockswarm.peer.combine import combine, gather_from_groups
 from blockswarm.peer.commit import commit
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
 from blockswarm.peer.heads import Head
 from blockswarm.peer.meeting import meet
 from blockswarm.peer.states import State
+from blockswarm.swarm.policy.phases import with_combining
+from blockswarm.swarm.statements import Decision
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +68,7 @@ async def run_round(exchange: Exchange) -> RoundResult:
     """Take part in one round; always returns within the round's close plus the time to ask for a certificate."""
     state: State | None = None
     failure = ""
-    own_parts: dict[int, npt.NDArray[np.float32]] = {}
+    seen = np.empty(0, dtype=np.float32)
     phase_begin = exchange.clock.now()
 
     def phase(name: str) -> None:
@@ -82,12 +85,17 @@ async def run_round(exchange: Exchange) -> RoundResult:
     try:
         phase("meet")
         await meet(exchange)
+        groups = exchange.book.seats.count
+        exchange.times = with_combining(exchange.times, groups)
         phase("scatter")
-        own_parts = await scatter(exchange)
+        seen = await scatter(exchange)
         phase("decide")
         await agree(exchange)
+        if groups > 1:
+            phase("combine")
+            await combine(exchange)
         phase("gather")
-        await gather(exchange)
+        await (gather(exchange) if groups == 1 else gather_from_groups(exchange))
         phase("commit")
         state = await commit(exchange)
     except RoundFailed as error:
@@ -100,34 +108,54 @@ async def run_round(exchange: Exchange) -> RoundResult:
         faults = verdict_of(exchange).rejected  # a leader's word alone keeps nobody out
         refused = {peer_id: faults[peer_id] for peer_id in decision.rejected if peer_id in faults}
         exchange.standing.note(exchange.times.round, decision.weights, refused)
-    sent = await off_loop(exchange.delta.nbytes, _sent, exchange, state, own_parts)
+    sent = await off_loop(exchange.delta.nbytes, _sent, exchange, state, seen)
     return _result(exchange, state, failure, sent)
 
 
-def _sent(
-    exchange: Exchange, state: State | None, own_parts: dict[int, npt.NDArray[np.float32]]
-) -> npt.NDArray[np.float32] | None:
-    """See `RoundResult.sent`."""
+def _sent(exchange: Exchange, state: State | None, seen: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
+    """See `RoundResult.sent`; ``seen`` is our update as the reducers decoded it."""
     book = exchange.book
     decision, outcome = book.decision, book.outcome
     voted = state or book.candidate
     if voted is None or outcome is None or decision is None or exchange.own_id not in decision.weights:
         return None
+    parts = [part for part, averaged in outcome.parts.items() if book.own_group in averaged.groups]
+    if not parts:
+        return None
     sent = np.zeros_like(exchange.delta)
-    for part in outcome.parts:
+    for part in parts:
         begin, end = book.bounds[part]
-        sent[begin:end] = own_parts[part]
-        if part == book.own_part and exchange.owed is not None:
-            sent[begin:end] -= exchange.owed
+        sent[begin:end] = seen[begin:end]
+        if part in exchange.owed:
+            sent[begin:end] -= exchange.owed[part]
     return sent
+
+
+def _counted(exchange: Exchange) -> list[Decision]:
+    """The decisions that count, as far as they are known here: those in the outcome, or ours while there is none."""
+    book = exchange.book
+    if book.outcome is None:
+        return [book.decision] if book.decision is not None else []
+    known = ((book.decisions.get(group), counted.decision) for group, counted in book.outcome.counted.items())
+    return [decision for decision, digest in known if decision is not None and decision.statement.hash == digest]
+
+
+def _left_out(exchange: Exchange) -> dict[str, str]:
+    """Members of groups that are not in the outcome."""
+    book = exchange.book
+    if book.outcome is None:
+        return {}
+    groups = set(range(book.seats.count)) - set(book.outcome.counted)
+    return {peer_id: "its group is left out" for group in groups for peer_id in book.group(group)}
 
 
 def _result(exchange: Exchange, state: State | None, failure: str, sent: npt.NDArray[np.float32] | None) -> RoundResult:
     book = exchange.book
-    decision = book.decision
+    decisions = _counted(exchange)
     members = list(book.members.members) if book.members else []
-    accepted = list(decision.weights) if decision else []
-    rejected = dict(decision.rejected) if decision else {}
+    accepted = [peer_id for decision in decisions for peer_id in decision.weights]
+    rejected = {peer_id: reason for decision in decisions for peer_id, reason in decision.rejected.items()}
+    rejected |= _left_out(exchange)
     for peer_id, report in book.shares.items():
         if report.problem and peer_id not in accepted:
             rejected.setdefault(peer_id, report.problem)
@@ -140,7 +168,7 @@ def _result(exchange: Exchange, state: State | None, failure: str, sent: npt.NDA
         members=members,
         accepted=accepted,
         rejected=rejected,
-        clipped=exchange.shortened | (decision.clips if decision else {}),
+        clipped=exchange.shortened | {peer: clip for decision in decisions for peer, clip in decision.clips.items()},
         state=state,
         candidate=book.candidate if state is None else None,
         failure=failure,

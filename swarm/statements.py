@@ -1,119 +1,50 @@
-"""What peers sign during a round: the list, the decision, the outcome and the votes (docs/protocol.md §6).
-
-A statement is ``msgpack {"k": signer's peer id, "p": payload, "s": signature}``, the payload msgpack too. The signature
-covers ``b"blockswarm-" + kind + b"\\0" + run digest + payload``. The peer id contains the public key, so a statement
-proves its author wherever it came from. The envelope has one form only: lists, decisions and outcomes are named by the
-hash of all their bytes, and who passes one on must not be able to give it another name.
-"""
+"""What peers sign during a round: the list, the decisions, the outcome and the votes (docs/protocol.md §6)."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import msgpack
 
 from blockswarm.dht.frames import one_line
-from blockswarm.dht.identity import Identity, verify
-from blockswarm.dht.packing import pack, unpack
-from blockswarm.errors import BlockswarmError
+from blockswarm.dht.identity import Identity
 from blockswarm.swarm.policy.acceptance import quorum
+from blockswarm.swarm.signed import (
+    MAX_MEMBERS,
+    MAX_SAMPLES,
+    MAX_STATEMENT_BYTES,
+    Statement,
+    StatementError,
+    by_position,
+    field,
+    make,
+    open_statement,
+    pairs,
+    unpack,
+)
 
-MAX_STATEMENT_BYTES = 64 * 1024
-"""A list of 256 members with their reasons stays under this."""
+__all__ = [
+    "MAX_MEMBERS",
+    "MAX_REASON",
+    "MAX_SAMPLES",
+    "MAX_STATEMENT_BYTES",
+    "Averaged",
+    "Certificate",
+    "Counted",
+    "Decision",
+    "MemberList",
+    "Outcome",
+    "Statement",
+    "StatementError",
+    "Vote",
+    "make",
+    "open_statement",
+]
 
-MAX_MEMBERS = 256
 MAX_REASON = 200
-MAX_SAMPLES = 2**53
-"""Cumulative certified samples of a state; a float64 counts so far exactly."""
-
-
-class StatementError(BlockswarmError):
-    """A statement is malformed, of another run, or its signature is not its author's."""
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A signed payload that has been verified, or that we made ourselves."""
-
-    signer: str
-    payload: dict[str, Any]
-    raw: bytes
-
-    @property
-    def hash(self) -> bytes:
-        """SHA-256 of the whole statement; 32 bytes."""
-        return hashlib.sha256(self.raw).digest()
-
-
-def _signed_bytes(kind: str, run_digest: bytes, payload: bytes) -> bytes:
-    return b"blockswarm-" + kind.encode() + b"\0" + run_digest + payload
-
-
-def make(kind: str, run_digest: bytes, payload: Mapping[str, Any], identity: Identity) -> Statement:
-    """Sign ``payload`` as a statement of ``kind`` (``list``, ``decision``, ``outcome``, ``vote``)."""
-    body = msgpack.packb(dict(payload))
-    raw = msgpack.packb(
-        {"k": identity.peer_id, "p": body, "s": identity.sign(_signed_bytes(kind, run_digest, body))},
-    )
-    return Statement(identity.peer_id, dict(payload), raw)
-
-
-def _unpack(data: bytes) -> Any:
-    return unpack(data, max_bytes=4 * MAX_STATEMENT_BYTES)
-
-
-def open_statement(kind: str, run_digest: bytes, raw: object) -> Statement:
-    """Check size, form and signature of a statement received from anyone.
-
-    Raises
-    ------
-    StatementError
-        With what is wrong; the content is not looked at beyond the envelope.
-    """
-    if not isinstance(raw, bytes) or len(raw) > MAX_STATEMENT_BYTES:
-        raise StatementError(f"a {kind} must be at most {MAX_STATEMENT_BYTES} bytes")
-    try:
-        envelope = _unpack(raw)
-        signer, body, signature = envelope["k"], envelope["p"], envelope["s"]
-        payload = _unpack(body)
-    except (ValueError, TypeError, KeyError, msgpack.exceptions.UnpackException) as error:
-        raise StatementError(f"a {kind} that cannot be read") from error
-    if not (isinstance(signer, str) and isinstance(body, bytes) and isinstance(signature, bytes)):
-        raise StatementError(f"a {kind} that cannot be read")
-    if pack({"k": signer, "p": body, "s": signature}) != raw:
-        raise StatementError(f"a {kind} in another form than its signer gave it")
-    if not isinstance(payload, dict) or not all(isinstance(name, str) for name in payload):
-        raise StatementError(f"a {kind} that cannot be read")
-    if not verify(signer, _signed_bytes(kind, run_digest, body), signature):
-        raise StatementError(f"a {kind} whose signature is not {one_line(signer[:64])}'s")
-    return Statement(signer, payload, raw)
-
-
-def _field(payload: Mapping[str, Any], name: str, kind: type, *, length: int | None = None) -> Any:
-    value = payload.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise StatementError(f"field {name} is missing or of the wrong kind")
-    if isinstance(value, bytes) and length is not None and len(value) != length:
-        raise StatementError(f"field {name} must have {length} bytes")
-    return value
-
-
-def _pairs(payload: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> dict[str, Any]:
-    rows = _field(payload, name, list)
-    if len(rows) > MAX_MEMBERS:
-        raise StatementError(f"field {name} has more than {MAX_MEMBERS} entries")
-    result: dict[str, Any] = {}
-    for row in rows:
-        if not (isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and isinstance(row[1], kind)):
-            raise StatementError(f"field {name} has an entry of the wrong kind")
-        result[row[0]] = row[1]
-    if len(result) != len(rows):
-        raise StatementError(f"field {name} names a peer twice")
-    return result
+"""Characters of a reason for a rejection."""
 
 
 @dataclass(frozen=True)
@@ -158,16 +89,16 @@ class MemberList:
     def parse(cls, statement: Statement) -> MemberList:
         """Read and check a list's content; raises `StatementError`."""
         payload = statement.payload
-        entries = _pairs(payload, "members", list)
+        entries = pairs(payload, "members", list)
         if not entries or len(entries) > MAX_MEMBERS or next(iter(entries)) != statement.signer:
             raise StatementError("a list must begin with the leader who signed it")
         for entry in entries.values():
             if not (len(entry) == 2 and type(entry[0]) is int and 0 <= entry[0] < 2**48 and type(entry[1]) is bool):
                 raise StatementError("a list's entry must hold samples and whether the member can be reached")
         return cls(
-            subject=_field(payload, "subject", int),
-            round=_field(payload, "round", int),
-            parent=_field(payload, "parent", bytes, length=32),
+            subject=field(payload, "subject", int),
+            round=field(payload, "round", int),
+            parent=field(payload, "parent", bytes, length=32),
             members=tuple(entries),
             samples={peer_id: entry[0] for peer_id, entry in entries.items()},
             reachable={peer_id: entry[1] for peer_id, entry in entries.items()},
@@ -177,15 +108,23 @@ class MemberList:
 
 @dataclass(frozen=True)
 class Decision:
-    """Which updates count and with which weight; one for all parts, signed by the leader or the next in order."""
+    """Which updates of a group count, with which weight; for all parts, signed by its leader or the next in order."""
 
     group: bytes
+    """Hash of the list; the signer's place in it says which of its groups this is about."""
     weights: dict[str, float]
     rejected: dict[str, str]
     clips: dict[str, float]
     """Factor under 1 on the updates of accepted members that are shortened."""
-    parts: tuple[int, ...]
+    parts: dict[int, float]
+    """List positions of the reducers that reported; of each, the squared norm of the longest accepted update in what it
+    reduces. No mean can be longer."""
     statement: Statement
+
+    @property
+    def weight(self) -> float:
+        """Weight of the group as a whole."""
+        return float(sum(self.weights.values()))
 
     @classmethod
     def make(
@@ -197,15 +136,15 @@ class Decision:
         weights: Mapping[str, float],
         rejected: Mapping[str, str],
         clips: Mapping[str, float],
-        parts: tuple[int, ...],
+        parts: Mapping[int, float],
     ) -> Decision:
-        """Sign a decision; ``parts`` are the list positions of the reducers that reported."""
+        """Sign a decision."""
         payload = {
             "group": group,
             "accepted": [[peer_id, float(weight)] for peer_id, weight in weights.items()],
             "rejected": [[peer_id, reason[:MAX_REASON]] for peer_id, reason in rejected.items()],
             "clips": [[peer_id, float(factor)] for peer_id, factor in clips.items()],
-            "parts": list(parts),
+            "parts": [[part, float(norm2)] for part, norm2 in parts.items()],
         }
         return cls.parse(make("decision", run_digest, payload, identity))
 
@@ -213,65 +152,98 @@ class Decision:
     def parse(cls, statement: Statement) -> Decision:
         """Read and check a decision's content; raises `StatementError`."""
         payload = statement.payload
-        weights = _pairs(payload, "accepted", float)
+        weights = pairs(payload, "accepted", float)
         if not all(math.isfinite(weight) and weight > 0 for weight in weights.values()):
             raise StatementError("a decision's weights must be above zero and finite")
-        clips = _pairs(payload, "clips", float)
+        clips = pairs(payload, "clips", float)
         if not set(clips) <= set(weights) or not all(0 < factor <= 1 for factor in clips.values()):
             raise StatementError("a decision's clips must be shares of accepted updates")
-        parts = _field(payload, "parts", list)
-        if len(parts) > MAX_MEMBERS or any(type(part) is not int or not 0 <= part < MAX_MEMBERS for part in parts):
-            raise StatementError("a decision's parts must be list positions")
+        parts = dict(by_position(payload, "parts", 1))
+        if not all(type(norm2) is float and math.isfinite(norm2) and norm2 >= 0 for norm2 in parts.values()):
+            raise StatementError("a decision's parts must come with a squared norm")
         return cls(
-            group=_field(payload, "group", bytes, length=32),
+            group=field(payload, "group", bytes, length=32),
             weights=weights,
             rejected={
                 one_line(peer_id[:MAX_REASON]): one_line(reason[:MAX_REASON])  # for people to read
-                for peer_id, reason in _pairs(payload, "rejected", str).items()
+                for peer_id, reason in pairs(payload, "rejected", str).items()
             },
             clips=clips,
-            parts=tuple(parts),
+            parts=parts,
             statement=statement,
         )
 
 
 @dataclass(frozen=True)
+class Counted:
+    """A group that counts in an outcome."""
+
+    decision: bytes
+    """Hash of the group's decision; 32 bytes."""
+    weight: float
+    """What the decision's weights add up to: samples that the outcome certifies."""
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """An averaged part in an outcome."""
+
+    digest: bytes
+    """SHA-256 of its encoded bytes."""
+    groups: tuple[int, ...]
+    """The groups whose means are in it, ascending."""
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """Which averaged parts are in, by hash: what the members vote on. A part without a hash is left out."""
+    """Which groups and which averaged parts are in: what the members vote on. A part that is not named is left out."""
 
     group: bytes
-    decision: bytes
-    parts: dict[int, bytes]
+    """Hash of the list."""
+    counted: dict[int, Counted]
+    """By number of the group."""
+    parts: dict[int, Averaged]
+    """By list position of the part's owner."""
     statement: Statement
 
     @classmethod
     def make(
-        cls, identity: Identity, run_digest: bytes, *, group: bytes, decision: bytes, parts: Mapping[int, bytes]
+        cls,
+        identity: Identity,
+        run_digest: bytes,
+        *,
+        group: bytes,
+        counted: Mapping[int, Counted],
+        parts: Mapping[int, Averaged],
     ) -> Outcome:
-        """Sign an outcome; ``parts`` maps list position to the SHA-256 of the part's encoded bytes."""
-        rows = [[part, digest] for part, digest in sorted(parts.items())]
-        return cls.parse(
-            make("outcome", run_digest, {"group": group, "decision": decision, "parts": rows}, identity),
-        )
+        """Sign an outcome."""
+        payload = {
+            "group": group,
+            "groups": [[number, entry.decision, float(entry.weight)] for number, entry in sorted(counted.items())],
+            "parts": [[part, entry.digest, list(entry.groups)] for part, entry in sorted(parts.items())],
+        }
+        return cls.parse(make("outcome", run_digest, payload, identity))
 
     @classmethod
     def parse(cls, statement: Statement) -> Outcome:
         """Read and check an outcome's content; raises `StatementError`."""
         payload = statement.payload
-        rows = _field(payload, "parts", list)
-        parts: dict[int, bytes] = {}
-        for row in rows[: MAX_MEMBERS + 1]:
-            if not (isinstance(row, list) and len(row) == 2 and type(row[0]) is int and isinstance(row[1], bytes)):
-                raise StatementError("an outcome's part must be a position and a hash")
-            if row[0] in parts or not 0 <= row[0] < MAX_MEMBERS or len(row[1]) != 32:
-                raise StatementError("an outcome's part must be a position and a hash")
-            parts[row[0]] = row[1]
-        return cls(
-            group=_field(payload, "group", bytes, length=32),
-            decision=_field(payload, "decision", bytes, length=32),
-            parts=parts,
-            statement=statement,
-        )
+        counted = {}
+        for number, decision, weight in by_position(payload, "groups", 2):
+            if not isinstance(decision, bytes) or len(decision) != 32 or type(weight) is not float:
+                raise StatementError("an outcome's group must be a number, a hash and a weight")
+            if not (math.isfinite(weight) and weight > 0):
+                raise StatementError("an outcome's weights must be above zero and finite")
+            counted[number] = Counted(decision, weight)
+        parts = {}
+        for part, digest, groups in by_position(payload, "parts", 2):
+            if not isinstance(digest, bytes) or len(digest) != 32 or not isinstance(groups, list):
+                raise StatementError("an outcome's part must be a position, a hash and groups")
+            numbers = [number for number in groups if type(number) is int and number in counted]
+            if not groups or numbers != groups or sorted(set(numbers)) != numbers:
+                raise StatementError("an outcome's part must name groups that count, each once and in order")
+            parts[part] = Averaged(digest, tuple(numbers))
+        return cls(group=field(payload, "group", bytes, length=32), counted=counted, parts=parts, statement=statement)
 
 
 @dataclass(frozen=True)
@@ -296,13 +268,13 @@ class Vote:
     def parse(cls, statement: Statement) -> Vote:
         """Read and check a vote's content; raises `StatementError`."""
         payload = statement.payload
-        samples = _field(payload, "samples", int)
+        samples = field(payload, "samples", int)
         if not 0 <= samples <= MAX_SAMPLES:
             raise StatementError("a vote's samples are out of range")
         return cls(
-            group=_field(payload, "group", bytes, length=32),
-            outcome=_field(payload, "outcome", bytes, length=32),
-            digest=_field(payload, "digest", bytes, length=32),
+            group=field(payload, "group", bytes, length=32),
+            outcome=field(payload, "outcome", bytes, length=32),
+            digest=field(payload, "digest", bytes, length=32),
             samples=samples,
             statement=statement,
         )
@@ -346,7 +318,7 @@ class Certificate:
         if not isinstance(raw, bytes) or len(raw) > 4 * MAX_STATEMENT_BYTES:
             raise StatementError(f"a certificate must be at most {4 * MAX_STATEMENT_BYTES} bytes")
         try:
-            bundle = _unpack(raw)
+            bundle = unpack(raw)
             list_raw, votes_raw = bundle["list"], bundle["votes"]
         except (ValueError, TypeError, KeyError, msgpack.exceptions.UnpackException) as error:
             raise StatementError("a certificate that cannot be read") from error

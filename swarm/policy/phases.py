@@ -5,11 +5,13 @@ Round ``r`` closes at ``genesis + r * seconds``. Its phases stand right before t
     … local steps …|  meet  | scatter | decide | gather | commit |
                train_end                                        close
 
-Local training goes on through the phases; only the snapshot that enters the average is taken at ``train_end``.
+With more than one group, ``combine`` stands between ``decide`` and ``gather`` (`with_combining`). Local training
+goes on through the phases; only the snapshot that enters the average is taken at ``train_end``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -44,9 +46,17 @@ class RoundTimes:
     meet_end: float
     scatter_end: float
     decide_end: float
+    combine_end: float
+    """Equal to ``decide_end`` with one group."""
     gather_end: float
     close: float
 
+
+COMBINE_SHARE = 0.2
+"""Share of the time from the meeting to the close in which several groups combine their means.
+
+Each member sends and receives at most a group size's part of an update then; the rest is for two messages' delays.
+"""
 
 SHARE_OF_ROUND = 0.7
 """Phases may take at most this share of a round; the rest absorbs stragglers of the round before."""
@@ -110,8 +120,27 @@ def times_of(number: int, genesis: float, seconds: float, lengths: PhaseLengths)
         meet_end=meet_end,
         scatter_end=scatter_end,
         decide_end=decide_end,
+        combine_end=decide_end,
         gather_end=gather_end,
         close=close,
+    )
+
+
+def with_combining(times: RoundTimes, groups: int) -> RoundTimes:
+    """The moments of a round whose list has ``groups`` groups: with more than one, they combine before they gather.
+
+    What comes before the list is signed stays where it is, and so does the close; the phases between give up
+    ``COMBINE_SHARE`` of themselves. A round of one group loses nothing.
+    """
+    if groups == 1:
+        return times
+    kept = 1.0 - COMBINE_SHARE
+    scatter_end = times.meet_end + kept * (times.scatter_end - times.meet_end)
+    decide_end = scatter_end + kept * (times.decide_end - times.scatter_end)
+    combine_end = decide_end + COMBINE_SHARE * (times.close - times.meet_end)
+    gather_end = combine_end + kept * (times.gather_end - times.combine_end)
+    return dataclasses.replace(
+        times, scatter_end=scatter_end, decide_end=decide_end, combine_end=combine_end, gather_end=gather_end
     )
 
 

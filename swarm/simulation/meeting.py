@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from blockswarm.swarm.policy.grouping import choose_members
 from blockswarm.swarm.policy.leader import first_in_order
 from blockswarm.swarm.policy.phases import RoundTimes
+from blockswarm.swarm.signed import MAX_MEMBERS
 from blockswarm.swarm.simulation.peers import TRAINING, Bools, Floats, Ints
 from blockswarm.swarm.simulation.world import World
 
@@ -103,7 +105,7 @@ def _meet(
     in_time = min(1.0, CALLS_PER_SECOND * span / max(calls, 1.0))
     known = world.known(subject)
     meets = (1.0 - (1.0 - known) ** 2) * in_time
-    wanted = shape.group_size
+    wanted = MAX_MEMBERS
     order = coming[
         first_in_order(
             [peers.encoded[row] for row in coming.tolist()],
@@ -117,7 +119,14 @@ def _meet(
     reached = rng.random(len(order)) < meets
     reached &= ~(peers.hidden[order] & peers.hidden[leader])
     reached[0] = True
-    members = order[reached][:wanted]
+    met = order[reached]
+    chosen = choose_members(
+        {str(place): not hidden for place, hidden in enumerate(peers.hidden[met].tolist())},
+        leader="0",
+        group_size=shape.group_size,
+        limit=wanted,
+    )
+    members = met[np.array([int(place) for place in chosen], dtype=np.int64)]
     moment = _signing(world, times, subject, side, mine, ~free, known, len(members))
     early = float(peers.delay[leader] + peers.delay[members].max()) * 2.0
     moment = max(times.train_end + min(early + calls / CALLS_PER_SECOND, LAST_TURN * span), moment)

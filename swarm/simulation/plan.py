@@ -11,6 +11,7 @@ from typing import Any
 from blockswarm.errors import UsageError
 from blockswarm.swarm.errors import SwarmError
 from blockswarm.swarm.policy.phases import default_phases
+from blockswarm.swarm.signed import MAX_MEMBERS
 from blockswarm.swarm.simulation.directory import KEY_RECORDS
 from blockswarm.swarm.simulation.joining import LEARNER_SECONDS, START_SECONDS
 from blockswarm.swarm.simulation.peers import BLOCK, RECORD_SECONDS
@@ -31,8 +32,11 @@ TRIED = 4
 GROUPS = (4, 8, 16, 32, 64, 128, 256)
 """Group sizes that are considered; a manifest allows 256."""
 
+USUAL_GROUP = 16
+"""Where several sizes are as good, the one nearest to this is taken."""
+
 AS_GOOD = 0.02
-"""Participation that a longer round or a larger group must add to be worth it."""
+"""Participation that a longer round must add to be worth it; groups that differ by less are as good."""
 
 SLOW_LINES = -1.2816
 """Phases reckon with the line that nine of ten volunteers exceed: the tenth percentile of a normal distribution."""
@@ -210,7 +214,7 @@ def make_plan(
     by_length = {seconds: attempt(seconds, widest) for seconds in lengths}
     seconds = _shortest_as_good({key: value["participation"] or 0.0 for key, value in by_length.items()})
     by_group = {group: by_length[seconds] if group == widest else attempt(seconds, group) for group in groups}
-    group = int(_shortest_as_good({key: value["participation"] or 0.0 for key, value in by_group.items()}))
+    group = _usual_as_good({key: value["participation"] or 0.0 for key, value in by_group.items()})
     expected = by_group[group]
     told(total, total)
     replicas = replicas_for(scenario, coverage=coverage, loss=loss, fetch_seconds=_fetch_seconds(shape, scenario))
@@ -229,7 +233,7 @@ def make_plan(
         expected=expected,
         hours=tokens / speed if speed > 0 else math.inf,
         tokens=tokens,
-        limits=_limits(shape, scenario, expected, seconds, group, replicas, there, lengths[0]),
+        limits=_limits(shape, scenario, expected, seconds, replicas, there, lengths[0]),
         tried=tuple(tried),
     )
 
@@ -258,9 +262,16 @@ def _fits(shape: SwarmShape, seconds: float, bandwidth: float) -> bool:
     return True
 
 
-def _shortest_as_good(participation: dict[float, float] | dict[int, float]) -> float:
+def _shortest_as_good(participation: dict[float, float]) -> float:
     best = max(participation.values())
     return min(key for key, value in participation.items() if value >= best - AS_GOOD)
+
+
+def _usual_as_good(participation: dict[int, float]) -> int:
+    """Groups do not limit who takes part: those around the usual size keep robust means sharp and connections few."""
+    best = max(participation.values())
+    good = [size for size, value in participation.items() if value >= best - AS_GOOD]
+    return min(good, key=lambda size: abs(math.log2(size / USUAL_GROUP)))
 
 
 def _fetch_seconds(shape: SwarmShape, scenario: Scenario) -> float:
@@ -272,7 +283,6 @@ def _limits(
     scenario: Scenario,
     expected: dict[str, Any],
     seconds: float,
-    group: int,
     replicas: int,
     there: float,
     shortest: float,
@@ -280,9 +290,9 @@ def _limits(
     found = []
     if there < replicas:
         found.append(f"volunteers: {there:.3g} replicas a block where the coverage needs {replicas}")
-    if group < there:
+    if there > MAX_MEMBERS:
         found.append(
-            f"group size: one group of {group} a block and round, of {there:,.4g} replicas; more blocks would use them"
+            f"list: {MAX_MEMBERS} of a block's {there:,.4g} replicas take part in a round; more blocks would use them"
         )
     if there > KEY_RECORDS * shape.shards:
         found.append(

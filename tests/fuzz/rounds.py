@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+
 from blockswarm.clock import ManualClock
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.packing import PackingError, pack, unpack
@@ -20,10 +22,12 @@ from blockswarm.peer.forwarding import serve_forwarding
 from blockswarm.peer.giving import serve_manifest, serve_states
 from blockswarm.peer.serving import ServingDesk
 from blockswarm.peer.states import State, StateStore
+from blockswarm.swarm.codec import encode
 from blockswarm.swarm.manifest import EMBEDDING
 from blockswarm.swarm.messages import ChunkRequest, HeadRequest, LogprobsRequest, StatesRequest, SweepRequest
+from blockswarm.swarm.policy.grouping import Seats
 from blockswarm.swarm.session_messages import SessionRequest, text_check
-from blockswarm.swarm.statements import Decision, MemberList, Outcome, Vote
+from blockswarm.swarm.statements import Averaged, Counted, Decision, MemberList, Outcome, Vote
 from tests.fuzz.streams import loop
 from tests.fuzz.target import IDENTITIES, MIB, NOW, Target, manifest
 
@@ -128,8 +132,10 @@ def _round_seeds() -> list[bytes]:
         reachable={LEADER.peer_id: True, OWN.peer_id: True},
     )
     weights = {LEADER.peer_id: 16.0}
-    decision = Decision.make(LEADER, run, group=members.group, weights=weights, rejected={}, clips={}, parts=(0,))
-    outcome = Outcome.make(LEADER, run, group=members.group, decision=decision.statement.hash, parts={0: b"h" * 32})
+    decision = Decision.make(LEADER, run, group=members.group, weights=weights, rejected={}, clips={}, parts={0: 9.0})
+    counted = {0: Counted(decision.statement.hash, decision.weight)}
+    averaged = {0: Averaged(b"h" * 32, (0,))}
+    outcome = Outcome.make(LEADER, run, group=members.group, counted=counted, parts=averaged)
     vote = Vote.make(LEADER, run, group=members.group, outcome=b"o" * 32, digest=b"d" * 32, samples=32)
     meet = [0, "round.meet", where | {"parent": parent, "samples": 16, "reachable": True}, b""]
     named = [0, "round.list", {"list": members.statement.raw}, b""]
@@ -138,14 +144,55 @@ def _round_seeds() -> list[bytes]:
     proposed = [0, "round.outcome", where | {"outcome": outcome.statement.raw}, b""]
     voted = [0, "round.vote", where | {"vote": vote.statement.raw, "outcome": outcome.statement.raw}, b""]
     asked = [0, "round.certificate", where, b""]
-    fetched = [0, "round.fetch", where | {"part": 0, "hash": b"h" * 32}, b""]
-    result = where | {"group": members.group, "part": 0, "decision": decision.statement.raw}
+    fetched = [0, "round.fetch", where | {"hash": b"h" * 32}, b""]
+    inside = [{"group": 0, "decision": decision.statement.hash}]
+    result = where | {"group": members.group, "part": 0, "counted": inside, "decision": decision.statement.raw}
     part = where | {"list": members.statement.raw, "values": manifest().parameters(BLOCK)}
     return [
         pack([meet, named, report, decided, proposed, voted, asked]),
         pack([named, [0, "round.part", part, bytes(100)], report, fetched]),
         pack([named, decided, [0, "round.result", result, bytes(100)], fetched]),
+        _two_groups(),
     ]
+
+
+def _two_groups() -> bytes:
+    """A list of four, whose second group sends us its mean of the part that we own."""
+    run, size = manifest().digest, manifest().parameters(BLOCK)
+    signers = (LEADER, THIRD, OWN, STRANGER)
+    where = {"subject": BLOCK, "round": ROUND}
+    members = MemberList.make(
+        LEADER,
+        run,
+        subject=BLOCK,
+        round_number=ROUND,
+        parent=_state(BLOCK).digest,
+        samples=dict.fromkeys((signer.peer_id for signer in signers), 16),
+        reachable=dict.fromkeys((signer.peer_id for signer in signers), True),
+    )
+    seats = Seats(size, (True,) * 4, 2)
+    first, ours = (end - begin for begin, end in (seats.bounds[0], seats.bounds[2]))
+    decision = Decision.make(
+        THIRD,
+        run,
+        group=members.group,
+        weights={THIRD.peer_id: 16.0},
+        rejected={STRANGER.peer_id: "late"},
+        clips={},
+        parts={1: 9.0, 3: 9.0},
+    )
+    mean, averaged = (encode(np.full(count, 1e-3, dtype=np.float32), "int8") for count in (ours, first))
+    inside = [{"group": 1, "decision": decision.statement.hash}]
+    result = where | {"group": members.group, "part": 0, "counted": inside, "decision": None}
+    return pack(
+        [
+            [0, "round.list", {"list": members.statement.raw}, b""],
+            [1, "round.decision", where | {"decision": decision.statement.raw}, b""],
+            [2, "round.sum", where | {"part": 2, "decision": decision.statement.raw}, mean],
+            [0, "round.result", result, averaged],
+            [2, "round.fetch", where | {"hash": decision.statement.hash}, b""],
+        ]
+    )
 
 
 # -- serving -----------------------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ def manifest() -> Manifest:
         size=ModelConfig(dim=8, blocks=2, layers=1, heads=2, context=8),
         round_seconds=20.0,
         compression="int8",
+        group_size=2,
         seed=1,
     )
 

@@ -14,12 +14,14 @@ from blockswarm.dht.errors import FrameError, RecordError
 from blockswarm.dht.packing import PackingError, pack, unpack, unpack_map
 from blockswarm.dht.records import BlockRecord, ProgressRecord, Record, RunRecord, open_sealed, seal
 from blockswarm.model.layout import digest_of_chunks
-from blockswarm.peer import desk, forwarding, heads
+from blockswarm.peer import forms, forwarding, heads
 from blockswarm.swarm import chain_messages, counts_messages, messages, session_messages, statements
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body
 from blockswarm.swarm.statements import (
+    Averaged,
     Certificate,
+    Counted,
     Decision,
     MemberList,
     Outcome,
@@ -117,7 +119,7 @@ _PARSERS: list[Callable[[Any], Any]] = [
         for _, kind in sorted(inspect.getmembers(module, inspect.isclass))
         if kind.__module__ == module.__name__ and hasattr(kind, "parse")
     ),
-    *(form.read for module in (desk, heads, forwarding) for form in vars(module).values() if isinstance(form, Body)),
+    *(form.read for module in (forms, heads, forwarding) for form in vars(module).values() if isinstance(form, Body)),
 ]
 """Every typed body there is, those of serving, of states and of rounds; the first byte of an input chooses one."""
 
@@ -312,9 +314,15 @@ def statement_seeds() -> list[bytes]:
         weights={peers[0]: 16.0, peers[1]: 8.0},
         rejected={peers[2]: "late"},
         clips={peers[1]: 0.5},
-        parts=(0, 1),
+        parts={0: 4.0, 1: 9.0},
     )
-    outcome = Outcome.make(OWNER, RUN, group=members.group, decision=decision.statement.hash, parts={0: D1, 1: D2})
+    outcome = Outcome.make(
+        OWNER,
+        RUN,
+        group=members.group,
+        counted={0: Counted(decision.statement.hash, decision.weight)},
+        parts={0: Averaged(D1, (0,)), 1: Averaged(D2, (0,))},
+    )
     return [one.statement.raw for one in (members, decision, outcome, votes[0])]
 
 

@@ -77,7 +77,7 @@ def main_with_faults() -> None:
         fault = fault_of(self)
         if alter := ALTERATIONS.get(fault.get("fault", "")):
             if method == "round.part":
-                begin, end = self.book.bounds[self.book.require_members().members.index(peer_id)]
+                begin, end = self.book.seats.slice_of(self.book.require_members().members.index(peer_id))
                 body, blob = alter(body, blob, end - begin, self.manifest.averaging.compression)
         elif fault.get("at") == method:
             if event := struck.get(id(self)):

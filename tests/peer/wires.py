@@ -118,12 +118,13 @@ class Wires:
         if sender.silent_from == method:
             sender.silent_at -= 1
             sender.silent = sender.silent or sender.silent_at <= 0
+        unsent = sender.silent  # what was sent before arrives, even of one broadcast
         target = self.replicas[target_id]
         body = dict(body)
         if sender.alter is not None:
             body, blob = sender.alter(method, body, bytes(blob))
         await asyncio.sleep(0)
-        if sender.silent or target.silent or (sender.identity.peer_id, target_id, method) in self.lost:
+        if unsent or target.silent or (sender.identity.peer_id, target_id, method) in self.lost:
             await asyncio.sleep(timeout)
             raise RpcError("timeout", f"no answer in {timeout:.1f} s")
         handler, max_blob = target.methods[method]
@@ -189,6 +190,10 @@ class Wires:
             self.exchange(replica, number, delta, count)
             for replica, delta, count in zip(self.replicas.values(), deltas, samples or [16] * len(deltas), strict=True)
         ]
+        return await self.run(exchanges)
+
+    async def run(self, exchanges: list[Exchange]) -> list[RoundResult]:
+        """One round of all replicas, in the order of the replicas."""
         await self.clock.sleep_until(exchanges[0].times.train_end)
         results = await asyncio.gather(*(run_round(exchange) for exchange in exchanges))
         for replica, exchange, result in zip(self.replicas.values(), exchanges, results, strict=True):

@@ -9,7 +9,9 @@ import pytest
 from blockswarm.dht.identity import Identity
 from blockswarm.swarm.statements import (
     MAX_STATEMENT_BYTES,
+    Averaged,
     Certificate,
+    Counted,
     Decision,
     MemberList,
     Outcome,
@@ -111,12 +113,23 @@ def signed(kind: str, payload: dict) -> Statement:
 
 
 def decision(**changes: object) -> dict:
-    return {"group": b"g" * 32, "accepted": [], "rejected": [], "clips": [], "parts": [0]} | changes
+    return {"group": b"g" * 32, "accepted": [], "rejected": [], "clips": [], "parts": [[0, 4.0]]} | changes
+
+
+def outcome(**changes: object) -> dict:
+    groups = [[0, b"d" * 32, 16.0], [1, b"e" * 32, 8.0]]
+    return {"group": b"g" * 32, "groups": groups, "parts": [[0, b"h" * 32, [0, 1]]]} | changes
+
+
+def test_an_outcome_says_which_groups_count_with_which_weight_and_which_of_them_are_in_each_part():
+    read = Outcome.parse(signed("outcome", outcome(parts=[[0, b"h" * 32, [0, 1]], [5, b"i" * 32, [1]]])))
+    assert read.counted == {0: Counted(b"d" * 32, 16.0), 1: Counted(b"e" * 32, 8.0)}
+    assert read.parts == {0: Averaged(b"h" * 32, (0, 1)), 5: Averaged(b"i" * 32, (1,))}
 
 
 def test_a_decision_says_who_is_in_with_which_weight_and_whose_update_is_shortened():
     read = Decision.parse(signed("decision", decision(accepted=[["a", 16.0], ["b", 8.0]], clips=[["b", 0.25]])))
-    assert read.weights == {"a": 16.0, "b": 8.0} and read.clips == {"b": 0.25} and read.parts == (0,)
+    assert read.weights == {"a": 16.0, "b": 8.0} and read.clips == {"b": 0.25} and read.parts == {0: 4.0}
 
 
 @pytest.mark.parametrize(
@@ -130,15 +143,25 @@ def test_a_decision_says_who_is_in_with_which_weight_and_whose_update_is_shorten
             MemberList.parse,
             {"subject": 0, "round": 1, "parent": b"p" * 32, "members": [[LEADER.peer_id, [1, True]]] * 2},
         ),
-        (Decision.parse, decision(accepted=[["a", float("nan")]], parts=[0])),
-        (Decision.parse, decision(accepted=[["a", -1.0]], parts=[0])),
-        (Decision.parse, decision(accepted=[], parts=["0"])),
+        (Decision.parse, decision(accepted=[["a", float("nan")]])),
+        (Decision.parse, decision(accepted=[["a", -1.0]])),
+        (Decision.parse, decision(parts=["0"])),
+        (Decision.parse, decision(parts=[[0, float("inf")]])),
+        (Decision.parse, decision(parts=[[256, 1.0]])),
+        (Decision.parse, decision(parts=[[0, 1.0], [0, 2.0]])),
         (Decision.parse, decision(accepted=[["a", 1.0]], clips=[["b", 0.5]])),
         (Decision.parse, decision(accepted=[["a", 1.0]], clips=[["a", 1.5]])),
         (Decision.parse, decision(accepted=[["a", 1.0]], clips=[["a", 0.0]])),
         (Decision.parse, decision(accepted=[["a", 1.0]], clips=[["a", float("nan")]])),
-        (Outcome.parse, {"group": b"g" * 32, "decision": b"d" * 32, "parts": [[0, b"short"]]}),
-        (Outcome.parse, {"group": b"g" * 32, "decision": b"d" * 32, "parts": [[0, b"h" * 32], [0, b"h" * 32]]}),
+        (Outcome.parse, outcome(parts=[[0, b"short", [0]]])),
+        (Outcome.parse, outcome(parts=[[0, b"h" * 32, [0]], [0, b"h" * 32, [0]]])),
+        (Outcome.parse, outcome(parts=[[0, b"h" * 32, []]])),
+        (Outcome.parse, outcome(parts=[[0, b"h" * 32, [0, 2]]])),
+        (Outcome.parse, outcome(parts=[[0, b"h" * 32, [1, 0]]])),
+        (Outcome.parse, outcome(parts=[[0, b"h" * 32, [0, 0]]])),
+        (Outcome.parse, outcome(groups=[[0, b"d" * 32, float("nan")]])),
+        (Outcome.parse, outcome(groups=[[0, b"d" * 32, 0.0]])),
+        (Outcome.parse, outcome(groups=[[0, b"d", 1.0]])),
         (Vote.parse, {"group": b"g" * 32, "outcome": b"o" * 32, "digest": b"d" * 32, "samples": -1}),
         (Vote.parse, {"group": b"g" * 32, "outcome": b"o" * 32, "digest": b"d" * 32, "samples": True}),
     ],

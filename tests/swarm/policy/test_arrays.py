@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from blockswarm.swarm.policy.acceptance import PartReport, decide
 from blockswarm.swarm.policy.acceptance_arrays import decide_all
+from blockswarm.swarm.policy.grouping import Seats
+from blockswarm.swarm.policy.grouping_arrays import seat
 from blockswarm.swarm.policy.leader import first_in_order, leader_order
 from blockswarm.swarm.policy.placement import Replica, choose_block, settle, should_move
 from blockswarm.swarm.policy.placement_arrays import choose_blocks, choose_mover, settle_all, strengths_of
@@ -116,3 +118,12 @@ def test_groups_are_judged_as_each_would_be_by_its_leader(
         }
         clips = {str(m): clip for m, clip in enumerate(found.clips[row]) if clip < 1}
         assert clips == pytest.approx(verdict.clips)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40).filter(any), st.integers(2, 16))
+def test_lists_are_cut_into_the_groups_that_their_members_compute(reachable: list[bool], group_size: int) -> None:
+    one, arrays = Seats(10**6, tuple(reachable), group_size), seat(np.array(reachable), group_size)
+    assert (arrays.count, tuple(arrays.group_of.tolist())) == (one.count, one.group_of)
+    for group in range(one.count):
+        for part, owned in enumerate(reachable):
+            assert arrays.reducer[group, part] == (one.reducer(group, part) if owned else -1)

@@ -12,6 +12,7 @@ from blockswarm.swarm.policy.phases import (
     next_round_to_join,
     round_in_progress,
     times_of,
+    with_combining,
 )
 
 LENGTHS = PhaseLengths(meet=3.0, scatter=1.0, decide=1.0, gather=1.0, commit=2.0)
@@ -22,6 +23,16 @@ def test_a_round_closes_at_genesis_plus_its_number_of_rounds_and_the_phases_stan
     assert times.close == 1080.0
     assert (times.train_end, times.meet_end, times.scatter_end) == (1072.0, 1075.0, 1076.0)
     assert (times.decide_end, times.gather_end) == (1077.0, 1078.0)
+
+
+def test_only_a_round_with_several_groups_gives_up_time_to_combine_them_and_none_of_it_before_the_list():
+    times = times_of(4, 1000.0, 20.0, LENGTHS)
+    assert with_combining(times, 1) == times and times.combine_end == times.decide_end
+    several = with_combining(times, 3)
+    assert with_combining(times, 2) == several
+    assert (several.train_end, several.meet_end, several.close) == (times.train_end, times.meet_end, times.close)
+    moments = (several.scatter_end, several.decide_end, several.combine_end, several.gather_end)
+    assert moments == pytest.approx((1075.8, 1076.6, 1077.6, 1078.4))
 
 
 @pytest.mark.parametrize(("now", "number"), [(900.0, 1), (1000.0, 1), (1019.9, 1), (1020.0, 2), (1030.0, 2)])

@@ -57,7 +57,7 @@ def test_replicas_follow_from_the_share_that_may_be_lost() -> None:
     assert needed(0.999, 0.0) == 1
 
 
-def test_more_replicas_than_a_group_takes_is_named_as_the_limit(shape: SwarmShape) -> None:
+def test_more_replicas_than_a_list_takes_is_named_as_the_limit(shape: SwarmShape) -> None:
     advice = make_plan(shape, HOME, peers=900)
     assert advice.replicas_there == 300
-    assert any(limit.startswith("group size") for limit in advice.limits)
+    assert any(limit.startswith("list") for limit in advice.limits)

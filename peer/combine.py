@@ -1,0 +1,148 @@
+"""Combine: the means of several groups become one, part by part (docs/protocol.md §6, decision 10).
+
+Who reduces a slice of the vector in its group sends each part of it to the one member of the list that owns the part.
+The owner adds the groups' means by their weights and sends one encoding back the same way: to its own group, and to one
+member of each other group, who passes the same bytes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from blockswarm.peer.allreduce import OWED_AT_MOST, Reduced, open_part, reduce_slice, result_body
+from blockswarm.peer.book import EntryRefused
+from blockswarm.peer.exchange import Exchange, off_loop
+from blockswarm.swarm.codec import decode, encode, is_lossless
+from blockswarm.swarm.policy.robust import own_share, robust_mean
+from blockswarm.swarm.statements import Decision
+
+
+async def combine(exchange: Exchange) -> None:
+    """Give our group's means to the owners of the parts, and make the swarm's mean of our own part."""
+    book, times = exchange.book, exchange.times
+    exchange.require_before(times.combine_end, "combining")
+    decision = book.decision
+    if decision is not None and book.own_part in decision.parts:
+        await _send_means(exchange, decision)
+    begin, end = book.bounds[book.own_part]
+    if end == begin:
+        return
+    await book.wait(lambda: book.all_sums_in, exchange.left(times.combine_end))
+    if not book.sums:
+        return
+    decisions = {group: book.decisions[group] for group in sorted(book.sums)}
+    weights = {group: decision.weight for group, decision in decisions.items()}
+    size = 4 * (end - begin) * len(weights)
+    combined = await off_loop(size, combine_part, book.sums, weights, exchange.compression)
+    exchange.require_before(times.gather_end, "the combined part")
+    if combined.owed is not None and _own_in(exchange, decisions):
+        share = own_share(decisions[book.own_group].weights, exchange.own_id, exchange.manifest.averaging.robust)
+        share *= weights[book.own_group] / sum(weights.values())
+        accepted = sum(len(decision.weights) for decision in decisions.values())
+        exchange.owe(book.own_part, combined.owed * np.float32(min(1.0 / share, OWED_AT_MOST * accepted)))
+    counted = {group: decision.statement.hash for group, decision in decisions.items()}
+    book.add_result(book.own_part, combined.data, combined.digest, counted)
+    members = book.require_members().members
+    others = [members[book.seats.reducer(group, book.own_part)] for group in range(book.seats.count)]
+    exchange.broadcast(
+        dict.fromkeys((*others, *book.group())),
+        "round.result",
+        result_body(exchange, book.own_part, counted),
+        until=times.gather_end,
+        blob=combined.data,
+        values=end - begin,
+    )
+
+
+def _own_in(exchange: Exchange, decisions: Mapping[int, Decision]) -> bool:
+    own = decisions.get(exchange.book.own_group)
+    return own is not None and exchange.own_id in own.weights
+
+
+async def _send_means(exchange: Exchange, decision: Decision) -> None:
+    """Reduce our slice for our group, and send each part of it to its owner."""
+    book = exchange.book
+    members = book.require_members()
+    reduced = await reduce_slice(exchange, decision)
+    exchange.require_before(exchange.times.combine_end, "the group's mean")
+    for part, mean in reduced.items():
+        begin, end = book.bounds[part]
+        if part == book.own_part:
+            values, norm2 = await off_loop(4 * (end - begin), open_part, mean.data, end - begin, exchange.compression)
+            try:
+                book.add_sum(book.own_group, values, norm2)
+            except EntryRefused:  # noted in the book, like another's
+                continue
+        else:
+            exchange.send(
+                exchange.call(
+                    members.members[part],
+                    "round.sum",
+                    {
+                        "subject": book.subject,
+                        "round": book.round,
+                        "part": part,
+                        "decision": decision.statement.raw,
+                    },
+                    until=exchange.times.combine_end,
+                    blob=mean.data,
+                    values=end - begin,
+                )
+            )
+
+
+def combine_part(
+    sums: Mapping[int, npt.NDArray[np.float32]], weights: Mapping[int, float], compression: str
+) -> Reduced:
+    """The mean of the groups' means by their weights, as it goes on the wire.
+
+    Parameters
+    ----------
+    sums : mapping
+        Group → its mean of the part as it came, float32 ``[n]``.
+    weights : mapping
+        Group → its weight; added in this order.
+    compression : str
+        How the result is encoded.
+
+    Returns
+    -------
+    Reduced
+        ``owed`` is what encoding lost of the mean, not yet in units of anybody's update.
+    """
+    names = {str(group): group for group in weights}
+    shares = {name: sums[group] for name, group in names.items()}
+    mean, _ = robust_mean(shares, {name: weights[group] for name, group in names.items()}, {}, "none")
+    data = encode(mean, compression)
+    lost = None if is_lossless(compression) else mean - decode(data, len(mean), compression)
+    return Reduced(data, hashlib.sha256(data).digest(), lost, {})
+
+
+async def gather_from_groups(exchange: Exchange) -> None:
+    """Collect the combined parts until all are in or the phase ends, and pass on to our group what is ours to pass."""
+    book, times = exchange.book, exchange.times
+    exchange.require_before(times.gather_end, "gathering")
+    ours = {part for part in book.seats.parts_of(book.own_part) if book.seats.group_of[part] != book.own_group}
+
+    def to_pass_on() -> set[int]:
+        return ours & book.results.keys()
+
+    while True:
+        for part in sorted(to_pass_on()):
+            ours.discard(part)
+            begin, end = book.bounds[part]
+            exchange.broadcast(
+                book.group(),
+                "round.result",
+                result_body(exchange, part, book.result_groups[part]),
+                until=times.gather_end,
+                blob=book.results[part],
+                values=end - begin,
+            )
+        if book.all_results_in or exchange.left(times.gather_end) <= 0:
+            return
+        await book.wait(lambda: book.all_results_in or bool(to_pass_on()), exchange.left(times.gather_end))

@@ -1,0 +1,39 @@
+"""Bodies of the messages of a round, with the bounds of every field (docs/protocol.md §6)."""
+
+from __future__ import annotations
+
+from blockswarm.swarm.fields import Body, Optional, flag, integer, listed, number, octets, peer_id, text
+from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, ROUND, SAMPLES
+from blockswarm.swarm.statements import MAX_MEMBERS, MAX_REASON, MAX_STATEMENT_BYTES
+
+statement = octets(least=1, most=MAX_STATEMENT_BYTES)
+where = {"subject": integer(-1, 255), "round": integer(1, 2**48)}
+
+MEET = Body(**where, parent=octets(32), samples=integer(0, 2**48), reachable=flag())
+NEWS = Body(
+    subject=integer(-1, 255),
+    head=octets(32),
+    head_round=ROUND,
+    head_samples=SAMPLES,
+    certificate=octets(most=MAX_CERTIFICATE_BYTES),
+)
+LIST = Body(list=statement)
+PART = Body(**where, list=statement, values=integer(1, 2**40))
+REPORT = Body(
+    **where,
+    group=octets(32),
+    senders=listed(Body(peer=peer_id(), norm2=number(0.0, 1e300), problem=text(most=MAX_REASON)), most=MAX_MEMBERS),
+)
+DECISION = Body(**where, decision=statement)
+SUM = Body(**where, part=integer(0, MAX_MEMBERS - 1), decision=statement)
+RESULT = Body(
+    **where,
+    group=octets(32),
+    part=integer(0, MAX_MEMBERS - 1),
+    counted=listed(Body(group=integer(0, MAX_MEMBERS - 1), decision=octets(32)), most=MAX_MEMBERS),
+    decision=Optional(statement),
+)
+FETCH = Body(**where, hash=octets(32))
+OUTCOME = Body(**where, outcome=statement, decision=Optional(statement))
+VOTE = Body(**where, vote=statement, outcome=Optional(statement))
+CERTIFICATE = Body(**where)
