@@ -71,6 +71,8 @@ class Exchange:
     reachable: bool = True
     may_be_alone: bool = True
     """Whether a round without others is ours to commit: not when this peer may have lost touch with them."""
+    listens_since: float = 0.0
+    """Since when this peer has followed the meeting without a gap, Unix seconds."""
     standing: Standing = field(default_factory=Standing)
     """Whose updates of this subject had to be refused lately."""
     owed: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)

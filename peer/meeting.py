@@ -30,6 +30,9 @@ TAKE_OVER_STEP = 0.1
 LAST_TURN = 0.95
 """Nobody's turn comes later than this share of the meeting."""
 
+OVERSLEPT_SHARE = 0.1
+"""Share of the meeting by which a peer that wakes late has not listened: what came meanwhile is still unread."""
+
 LAST_LOOK_SHARE = 0.15
 """Share of the meeting that a replica about to commit alone gives those who answered to say where they stand now."""
 
@@ -58,7 +61,8 @@ async def meet(exchange: Exchange) -> MemberList:
     listed, and are told so; whom more than half of those that answer keep out sits the round out.
 
     Who knows of nobody looks at the records again, and who is left alone asks those that answered once more: two that
-    commit alone at the same time are a fork. Who may have lost touch with the others proposes no list of itself alone.
+    commit alone at the same time are a fork. Who may have lost touch with the others proposes no list of itself alone,
+    and neither does who has not listened for half a meeting to replicas that are, as far as it knows, there.
 
     Raises
     ------
@@ -74,6 +78,7 @@ async def meet(exchange: Exchange) -> MemberList:
         exchange.look.add_done_callback(lambda _: book.notify())
     told: set[str] = set()
     asked_last = False
+    exchange.listens_since = exchange.clock.now()
     while book.members is None:
         for peer_id in ({*exchange.replicas} | book.heard) - told - {exchange.own_id}:
             told.add(peer_id)
@@ -93,10 +98,12 @@ async def meet(exchange: Exchange) -> MemberList:
             exchange.require_before(times.meet_end, "the list")
             await _propose(exchange)
             break
-        news = _Watch(exchange)
-        await book.wait(news.came, exchange.left(min(turn, times.meet_end)))
+        news, wakes = _Watch(exchange), min(turn, times.meet_end)
+        await book.wait(news.came, exchange.left(wakes))
+        if exchange.clock.now() - wakes > OVERSLEPT_SHARE * (times.meet_end - times.train_end):
+            exchange.listens_since = exchange.clock.now()
         if book.members is None and exchange.clock.now() > times.meet_end:
-            if _waits_for_others(exchange):
+            if _waits_for_others(exchange) or _has_not_listened(exchange):
                 raise RoundFailed("nobody was met, and this peer may have lost touch with those that are there")
             raise RoundFailed("no list was agreed on before the meeting ended")
     return book.require_members()
@@ -182,9 +189,24 @@ def _waits_for_others(exchange: Exchange) -> bool:
     return not exchange.may_be_alone and len(_candidates(exchange)) == 1
 
 
+def _has_not_listened(exchange: Exchange) -> bool:
+    """Whether we are alone only because we came too late to hear those on record, or slept meanwhile.
+
+    Of replicas that could not be reached there is nothing to hear.
+    """
+    unheard = set(exchange.replicas) - set(exchange.problems) - exchange.answered
+    return len(_candidates(exchange)) == 1 and bool(unheard) and _heard_at(exchange) > exchange.times.meet_end
+
+
+def _heard_at(exchange: Exchange) -> float:
+    """When this peer will have listened for about half of a meeting."""
+    span = exchange.times.meet_end - exchange.times.train_end
+    return exchange.listens_since + (LAST_TURN - PROPOSE_AFTER) * span
+
+
 def _own_turn(exchange: Exchange, begin: float) -> float:
     """When this peer proposes a list, as things stand."""
-    if _waits_for_others(exchange):
+    if _waits_for_others(exchange) or _has_not_listened(exchange):
         return math.inf
     candidates = _candidates(exchange)
     rank = candidates.index(exchange.own_id)
@@ -193,7 +215,8 @@ def _own_turn(exchange: Exchange, begin: float) -> float:
     deserted = len(candidates) == 1 and (exchange.looking or bool(exchange.replicas))
     if rank == 0 and not deserted and not silent - set(exchange.problems):
         return begin
-    return _propose_at(exchange, rank, alive=bool(silent & exchange.answered))
+    turn = _propose_at(exchange, rank, alive=bool(silent & exchange.answered))
+    return max(turn, _heard_at(exchange)) if deserted and silent - set(exchange.problems) else turn
 
 
 def _propose_at(exchange: Exchange, rank: int, *, alive: bool) -> float:

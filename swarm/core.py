@@ -123,8 +123,10 @@ class Core:
         with trio.move_on_after(timeout) as scope:
             runs = await self._find_runs()
             self._manifest = await self.book.manifest(choose_run(runs, run))
-            if (found := await trio.to_thread.run_sync(find_counts, self._manifest, counts)) is not None:
-                self.take_counts(found)
+            if counts is not None or self._manifest.counts is not None:  # a thread only where there is a file to read
+                found = await trio.to_thread.run_sync(find_counts, self._manifest, counts)
+                if found is not None:
+                    self.take_counts(found)
             await self.survey(fresh=True)
         if scope.cancelled_caught:
             tried = ", ".join(address for _, address in peers)

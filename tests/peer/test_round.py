@@ -62,6 +62,22 @@ async def test_who_may_have_lost_touch_with_the_others_carries_its_work_instead_
     assert result.failure == "nobody was met, and this peer may have lost touch with those that are there"
 
 
+@pytest.mark.parametrize(("share", "lone"), [(0.0, True), (0.7, False)])
+async def test_who_comes_too_late_to_hear_the_others_does_not_commit_alone(share: float, lone: bool):
+    """The other one does not answer: it may be gone, or may have called before."""
+    wires = Wires(2)
+    wires[1].silent = True
+    exchange = wires.exchange(wires[0], wires.next_round(), updates(wires)[0], 16)
+    span = exchange.times.meet_end - exchange.times.train_end
+    await wires.clock.sleep_until(exchange.times.train_end + share * span)
+    result = await run_round(exchange)
+    await exchange.finish()
+    assert (result.state is not None and result.lone) == lone
+    assert result.failure == (
+        "" if lone else "nobody was met, and this peer may have lost touch with those that are there"
+    )
+
+
 async def test_replicas_that_do_not_know_of_each_other_yet_find_each_other_before_they_commit_alone():
     wires = Wires(2)
     wires.on_record = False
