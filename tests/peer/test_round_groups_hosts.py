@@ -19,7 +19,7 @@ from blockswarm.swarm.manifest import Manifest, create_manifest
 from tests.peer.hosts import running_hosts
 from tests.peer.wires import SMALLEST
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 COUNT, GROUP = 12, 4
 PHASES = {"meet": 10.0, "scatter": 6.0, "decide": 6.0, "gather": 6.0, "commit": 8.0}
