@@ -15,6 +15,7 @@ import argparse
 import json
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -74,10 +75,9 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
             seconds = options.rounds * options.round_seconds
             told: dict[str, Any] = {}
             if callers:
-                command = [str(swarm.peers_file), "--callers", str(callers), "--bytes", str(options.bytes)]
-                done = swarm.module(
-                    "benchmarks.serving.callers", *command, "--seconds", str(seconds), timeout=seconds + 300
-                )
+                command = [sys.executable, "-m", "benchmarks.serving.callers", str(swarm.peers_file)]
+                command += ["--callers", str(callers), "--bytes", str(options.bytes), "--seconds", str(seconds)]
+                done = subprocess.run(command, timeout=seconds + 300, stdout=subprocess.PIPE, check=True)
                 told = json.loads(done.stdout)
             else:
                 time.sleep(seconds)
