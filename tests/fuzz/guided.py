@@ -67,7 +67,9 @@ def why_not() -> str | None:
     try:
         import atheris  # noqa: F401
     except ImportError as error:
-        return f"Atheris is not installed ({error}): pip install 'blockswarm[fuzz]' (CPython 3.11 to 3.13 on Linux)"
+        return (
+            f"Atheris is not installed ({error}): pip install 'blockswarm[fuzz]' (CPython 3.11 to 3.13 on Linux x86_64)"
+        )
     return None
 
 
