@@ -8,7 +8,7 @@ number of open files depend on all of them.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -33,10 +33,10 @@ class BoundedConnection(H11Protocol):
         self._request_due: asyncio.TimerHandle | None = None
         self._reading_due: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        super().connection_made(transport)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))  # uvicorn serves streams only
         if len(self.connections) > self.most:
-            transport.abort()
+            self.transport.abort()
         else:
             self._await_request()
 

@@ -35,25 +35,32 @@ def loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-class Outlet:
-    """The writing half of a stream: keeps what is written."""
+class Outlet(asyncio.Transport):
+    """Where the writing half of a stream leads: keeps what is written."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.written = bytearray()
-        self.aborted = False
-        self.transport = self
+        self._closed = False
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
 
-    async def drain(self) -> None:
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
-    def set_write_buffer_limits(self, high: int) -> None:
-        pass
+    def is_closing(self) -> bool:
+        return self._closed
 
-    def abort(self) -> None:
-        self.aborted = True
+    def close(self) -> None:
+        self._closed = True
+
+    abort = close
+
+
+def writing(outlet: Outlet, reader: asyncio.StreamReader) -> asyncio.StreamWriter:
+    """The writing half of ``reader``'s stream, as asyncio makes it."""
+    return asyncio.StreamWriter(outlet, asyncio.StreamReaderProtocol(reader, loop=loop()), reader, loop())
 
 
 def inlet(data: bytes) -> asyncio.StreamReader:
@@ -79,8 +86,9 @@ def _server() -> RpcServer:
 
 def served_stream(data: bytes) -> bool:
     """Whatever arrives, what goes back are whole answers; nothing is left behind, and nothing is raised."""
-    server, outlet = _server(), Outlet()
-    loop().run_until_complete(server.serve(CALLER, inlet(data), outlet))  # type: ignore[arg-type]
+    server, outlet, reader = _server(), Outlet(), inlet(data)
+    loop().run_until_complete(server.serve(CALLER, reader, writing(outlet, reader)))
+    outlet.close()
     assert server._calls.total() == server._streams.total() == server._blob_bytes == 0
     written, answers = memoryview(outlet.written), 0
     while written:
@@ -101,11 +109,14 @@ def _requests() -> list[bytes]:
 
 def answering_stream(data: bytes) -> bool:
     """An answer is read whole, or the call ends in one of four errors."""
-    call = call_on_stream(inlet(data), Outlet(), b"request", b"", MOST_BLOB, Traffic())  # type: ignore[arg-type]
+    outlet, reader = Outlet(), inlet(data)
+    call = call_on_stream(reader, writing(outlet, reader), b"request", b"", MOST_BLOB, Traffic())
     try:
         reply = loop().run_until_complete(call)
     except (RpcError, FrameError, OSError, EOFError):
         return False
+    finally:
+        outlet.close()
     assert len(reply.blob) <= MOST_BLOB
     return True
 

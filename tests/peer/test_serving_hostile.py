@@ -25,7 +25,7 @@ from blockswarm.dht import frames, rpc
 from blockswarm.dht.control import ControlError
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.host import Host
-from blockswarm.dht.rpc import Request
+from blockswarm.dht.rpc import BlobLimit, Handler, Request
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.readout import BlockReader
 from blockswarm.peer.giving import serve_manifest, serve_states
@@ -284,10 +284,18 @@ async def test_ten_thousand_sessions_with_pins_of_their_own_leave_nothing_behind
     methods: dict[str, Any] = {}
 
     class Methods:
-        def register(self, method: str, handler: Any, **_: Any) -> None:
+        def register(
+            self,
+            method: str,
+            handler: Handler,
+            *,
+            max_blob: BlobLimit = 0,
+            run_bound: bool = True,
+            timeout: float = 30.0,
+        ) -> None:
             methods[method] = handler
 
-    desk.register(Methods())  # type: ignore[arg-type]
+    desk.register(Methods())
 
     async def session(number: int) -> None:
         digest = number.to_bytes(32, "big")

@@ -96,7 +96,7 @@ def test_any_walk_through_a_text_gives_the_fresh_rows_or_is_told_to_begin_again(
         text = drafted[: data.draw(st.integers(len(text), len(drafted)))] + TEXT[step : step + 1]
 
 
-def test_only_what_is_new_is_computed() -> None:
+def test_only_what_is_new_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     desk, computed = Desk(), []
     extend = READERS[1].extend
 
@@ -104,16 +104,13 @@ def test_only_what_is_new_is_computed() -> None:
         computed.append([len(new) for _, new in pieces])
         return extend(pieces)
 
-    READERS[1].extend = counting  # type: ignore[method-assign]
-    try:
-        desk(ask(TEXT[:20], 19, 0))
-        desk(ask(TEXT[:24], 20, 20))
-        desk(ask(TEXT[:22] + b"wrong", 21, 22))  # one row before what is new is wanted too
-        desk(ask(TEXT[:40], 25, 22))  # a draft across the window's end: the rest of it, and the next window
-        desk(ask(TEXT[:30] + b"x", 30, 30))  # it was rejected before the end: both windows are still there
-        desk(ask(TEXT[:30] + b"xabcdef", 31, 31))
-    finally:
-        del READERS[1].extend
+    monkeypatch.setattr(READERS[1], "extend", counting)
+    desk(ask(TEXT[:20], 19, 0))
+    desk(ask(TEXT[:24], 20, 20))
+    desk(ask(TEXT[:22] + b"wrong", 21, 22))  # one row before what is new is wanted too
+    desk(ask(TEXT[:40], 25, 22))  # a draft across the window's end: the rest of it, and the next window
+    desk(ask(TEXT[:30] + b"x", 30, 30))  # it was rejected before the end: both windows are still there
+    desk(ask(TEXT[:30] + b"xabcdef", 31, 31))
     assert computed == [[20], [4], [6], [10, 24], [1], [1, 7]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,10 +60,10 @@ def test_the_summary_has_the_columns_of_the_papers_tables(asked: Run) -> None:
 
 
 def test_ctrl_c_keeps_what_is_done(asked: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def until_wan(case: object, *arguments: object, **named: object) -> object:
+    def until_wan(case: Any, *arguments: Any, **named: Any) -> Any:
         if "wan-tight" in str(case):
             raise KeyboardInterrupt
-        return simulate(case, *arguments, **named)  # type: ignore[arg-type]
+        return simulate(case, *arguments, **named)
 
     monkeypatch.setattr(runs, "simulate", until_wan)
     figures, interrupted = run(asked)
@@ -95,9 +96,9 @@ def test_a_damaged_outcome_is_told_and_simulated_again(asked: Run) -> None:
         ({"data": "nowhere.txt"}, "nowhere.txt"),
     ],
 )
-def test_what_cannot_be_is_refused_before_any_training(asked: Run, changes: dict[str, object], said: str) -> None:
+def test_what_cannot_be_is_refused_before_any_training(asked: Run, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(BlockswarmError, match=said):
-        run(replace(asked, **changes))  # type: ignore[arg-type]
+        run(replace(asked, **changes))
     assert not asked.output.exists()
 
 
