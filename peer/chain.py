@@ -141,18 +141,23 @@ class ChainDesk:
             if arriving.positions != place.positions:
                 raise RpcRefused("bad-request", f"positions: {arriving.positions}, {place.positions} are due")
             return due
-        if self._early[peer_id] >= MAX_EARLY:
-            raise RpcRefused("busy", f"{MAX_EARLY} z of yours are not asked for yet", {"retry_after": EARLY_SECONDS})
+        self._check_early(peer_id)
         return min(due, MAX_EARLY_BYTES)
+
+    def _check_early(self, sender: str) -> None:
+        if self._early[sender] >= MAX_EARLY:
+            raise RpcRefused("busy", f"{MAX_EARLY} z of yours are not asked for yet", {"retry_after": EARLY_SECONDS})
 
     async def _arrives(self, request: Request) -> Reply:
         arriving = parse_body(ZArrives, request.body)
+        if arriving.token not in self._places:
+            self._check_early(request.peer_id)  # again: others of the same sender may have come while this one was read
         place = self._place(arriving.token)
         if place.z.done():
             raise RpcRefused("bad-request", "token: its z is here already")
         if place.positions is not None and place.positions != arriving.positions:
             raise RpcRefused("bad-request", f"positions: {arriving.positions}, {place.positions} are due")
-        place.z.set_result(bytearray(request.blob))
+        place.z.set_result(request.blob)
         if place.positions is None:
             self._keep_early(request.peer_id, arriving.token, place)
         return Reply({})
