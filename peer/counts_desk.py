@@ -10,7 +10,7 @@ import numpy as np
 from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcRefused
 from blockswarm.dht.rpc import Reply, Request
-from blockswarm.model.layout import COUNTS, bytes_chunk_digests
+from blockswarm.model.layout import COUNTS
 from blockswarm.model.ngram import NgramModel
 from blockswarm.peer.giving import Registrar
 from blockswarm.peer.serving import HANDLER_SECONDS
@@ -27,11 +27,10 @@ MAX_WAITING = 16
 def counts_state(model: NgramModel) -> State:
     """The file as a state, so that others fetch it as they fetch a block: its bytes, taken for float32 values.
 
-    It is the state of round 0, which needs no certificate: the manifest has its digest. Reads the whole file.
+    It is the state of round 0, which needs no certificate: the manifest has its digest.
     """
-    chunks = tuple(bytes_chunk_digests(model.data))
     values = np.frombuffer(model.data, dtype="<f4").astype(np.float32, copy=False)
-    return State(COUNTS, 0, values, model.digest, 0, b"", chunks)
+    return State(COUNTS, 0, values, model.digest, 0, b"", model.chunk_digests)
 
 
 class CountsDesk:
