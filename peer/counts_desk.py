@@ -12,12 +12,12 @@ from blockswarm.dht.errors import RpcRefused
 from blockswarm.dht.rpc import Reply, Request
 from blockswarm.model.layout import COUNTS
 from blockswarm.model.ngram import NgramModel
-from blockswarm.peer.giving import Registrar
+from blockswarm.peer.batching import joined
+from blockswarm.peer.giving import Registrar, checked
 from blockswarm.peer.serving import HANDLER_SECONDS
 from blockswarm.peer.states import State
 from blockswarm.swarm.counts.files import rows_of
 from blockswarm.swarm.counts_messages import METHOD, CountsRequest
-from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.messages import StateName, StatesReply, StatesRequest
 
 MAX_WAITING = 16
@@ -68,17 +68,11 @@ class CountsDesk:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _states(self, request: Request) -> Reply:
-        try:
-            StatesRequest.parse(request.body)
-        except MessageError as error:
-            raise RpcRefused("bad-request", str(error)) from None
+        checked(StatesRequest.parse, request.body)
         return Reply(self._offer())
 
     async def _rows(self, request: Request) -> Reply:
-        try:
-            wanted = CountsRequest.parse(request.body)
-        except MessageError as error:
-            raise RpcRefused("bad-request", str(error)) from None
+        wanted = checked(CountsRequest.parse, request.body)
         if wanted.digest != self._model.digest:
             raise RpcRefused("unknown-state", "this peer has other counts", self._offer())
         if self._waiting >= MAX_WAITING:
@@ -94,7 +88,7 @@ class CountsDesk:
         finally:
             self._waiting -= 1
         self.answered += 1
-        return Reply({}, rows.astype("<f4", copy=False).data.cast("B"))
+        return Reply({}, joined([rows]))
 
     def _offer(self) -> dict[str, object]:
         return StatesReply(COUNTS, (StateName(0, self._model.digest),), ()).to_body()

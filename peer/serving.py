@@ -23,11 +23,10 @@ from blockswarm.dht.rpc import Reply, Request
 from blockswarm.errors import BlockswarmError
 from blockswarm.model.config import VOCABULARY
 from blockswarm.peer.batching import joined, noise, pieces, split_z, stack
-from blockswarm.peer.giving import Registrar, parse_body
+from blockswarm.peer.giving import Registrar, checked
 from blockswarm.peer.serving_queue import PIECE_WORK, ServingQueue, Worker
 from blockswarm.peer.sessions import Asked, HolderSessions
 from blockswarm.peer.states import State, StateStore
-from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 from blockswarm.swarm.memory import KEPT_READERS
 from blockswarm.swarm.messages import LogprobsRequest, StatesReply, StatesRequest, SweepRequest
@@ -125,14 +124,14 @@ class ServingDesk:
     # -- handlers --------------------------------------------------------------------------------------------------
 
     async def _states(self, request: Request) -> Reply:
-        for digest in parse_body(StatesRequest, request.body).use:
+        for digest in checked(StatesRequest.parse, request.body).use:
             for subject in (self.block, EMBEDDING):
                 if subject is not None:
                     self._store.get(subject, digest)  # this counts as use: it stays for a while
         return Reply(self._offer().to_body())
 
     async def _logprobs(self, request: Request) -> Reply:
-        wanted = parse_body(LogprobsRequest, request.body)
+        wanted = checked(LogprobsRequest.parse, request.body)
         self._check_windows(wanted.windows)
 
         def compute(reader: BlockReader, part: Sequence[int]) -> list[Float32]:
@@ -142,7 +141,7 @@ class ServingDesk:
         return Reply({}, joined(await self._answer(request.peer_id, wanted, compute)))
 
     async def _sweep(self, request: Request) -> Reply:
-        wanted = parse_body(SweepRequest, request.body)
+        wanted = checked(SweepRequest.parse, request.body)
         self.check(wanted)
         last = wanted.block == self._manifest.model.blocks - 1
         return Reply({"last": last}, joined(await self.sweep(request.peer_id, wanted, request.blob)))
@@ -189,12 +188,12 @@ class ServingDesk:
         return await self._answer(client, wanted, compute)
 
     async def _session_logprobs(self, request: Request) -> Reply:
-        wanted = parse_body(SessionRequest, request.body)
+        wanted = checked(SessionRequest.parse, request.body)
         return Reply({}, joined([await self._continue(request.peer_id, wanted, None)]))
 
     def _sweep_blob(self, peer_id: str, body: dict[str, Any], size: int) -> int:
         """Bytes of z that must come with a sweep; asked before any of them is read."""
-        wanted = parse_body(SweepRequest, body)
+        wanted = checked(SweepRequest.parse, body)
         self._check_block(wanted.block)
         return 0 if wanted.block == 0 else 4 * wanted.positions * self._manifest.model.dim
 
@@ -215,10 +214,7 @@ class ServingDesk:
 
     def _session_windows(self, wanted: SessionRequest) -> list[tuple[int, int, int]]:
         context = self._manifest.model.context
-        try:
-            windows = wanted.windows(context)
-        except MessageError as error:
-            raise RpcRefused("bad-request", str(error)) from None
+        windows = checked(wanted.windows, context)
         most = max(PIECE_WORK, context)
         if (positions := sum(stop - begin for begin, stop, _ in windows)) > most:
             raise RpcRefused("bad-request", f"new: windows of {positions} bytes, at most {most} in a session's request")
