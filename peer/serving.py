@@ -93,6 +93,7 @@ class ServingDesk:
         self._row_bytes = 4 * max(VOCABULARY, manifest.model.dim)  # of log-probabilities or z
         self._readers: OrderedDict[tuple[int, bytes, bytes], BlockReader] = OrderedDict()
         self._genesis: dict[int, State] = {}
+        self._computing_genesis = asyncio.Lock()
 
     def register(self, host: Registrar) -> None:
         """Take the serving calls of ``host``."""
@@ -235,8 +236,9 @@ class ServingDesk:
             return state
         if digest == self._manifest.genesis_digest(subject):
             # The untrained model is what every measurement starts from; anyone can compute it at any time.
-            if subject not in self._genesis:
-                self._genesis[subject] = await asyncio.to_thread(State.genesis, self._manifest, subject)
+            async with self._computing_genesis:  # once, however many ask for it at the same time
+                if subject not in self._genesis:
+                    self._genesis[subject] = await asyncio.to_thread(State.genesis, self._manifest, subject)
             return self._genesis[subject]
         what = "embedding" if subject == EMBEDDING else f"state of block {subject}"
         raise RpcRefused("unknown-state", f"this peer does not have that {what}", self._offer().to_body())
