@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,11 +23,11 @@ from blockswarm.errors import BlockswarmError
 from blockswarm.model.config import VOCABULARY
 from blockswarm.peer.batching import joined, noise, pieces, split_z, stack
 from blockswarm.peer.giving import Registrar, checked
+from blockswarm.peer.readers import Readers
 from blockswarm.peer.serving_queue import PIECE_WORK, ServingQueue, Worker
 from blockswarm.peer.sessions import Asked, HolderSessions
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
-from blockswarm.swarm.memory import KEPT_READERS
 from blockswarm.swarm.messages import LogprobsRequest, StatesReply, StatesRequest, SweepRequest
 from blockswarm.swarm.session_messages import SessionRequest
 
@@ -86,12 +85,11 @@ class ServingDesk:
         self._manifest = manifest
         self._store = store
         self._clock = clock
-        self._device = device
         self._queue = ServingQueue(worker, clock, share)
         self._sessions = HolderSessions(manifest.model, clock.now)
         self._tidying: asyncio.Task[None] | None = None
         self._row_bytes = 4 * max(VOCABULARY, manifest.model.dim)  # of log-probabilities or z
-        self._readers: OrderedDict[tuple[int, bytes, bytes], BlockReader] = OrderedDict()
+        self._readers = Readers(manifest, device)
         self._genesis: dict[int, State] = {}
         self._computing_genesis = asyncio.Lock()
 
@@ -260,7 +258,7 @@ class ServingDesk:
                 for part in pieces(wanted.windows):
 
                     def piece(part: Sequence[int] = part) -> list[Float32]:
-                        return compute(self._reader(*states), part)
+                        return compute(self._readers.of(*states), part)
 
                     size = sum(len(wanted.windows[index]) for index in part)
                     for index, answer in zip(part, await self._queue.alone(client, size, piece), strict=True):
@@ -279,7 +277,7 @@ class ServingDesk:
                 states = await self._both(wanted)
 
                 def compute(items: Sequence[Asked]) -> list[Float32 | RpcRefused]:
-                    return self._sessions.answer(self._reader(*states), items)
+                    return self._sessions.answer(self._readers.of(*states), items)
 
                 group = (*asked.states, wanted.seed is None)
                 answer = await self._queue.together(client, wanted.positions, group, compute, asked)
@@ -313,23 +311,6 @@ class ServingDesk:
             except BlockswarmError as error:
                 log.debug("sessions are not looked after any more: %s", error)
                 return
-
-    def _reader(self, block_state: State, embedding: State) -> BlockReader:
-        """The reader of a pair of states, made when it is new. On the worker."""
-        from blockswarm.model.readout import BlockReader
-
-        key = (block_state.subject, block_state.digest, embedding.digest)
-        reader = self._readers.get(key)
-        if reader is None:
-            model, recipe = self._manifest.model, self._manifest.recipe
-            reader = BlockReader(
-                model, recipe, block_state.subject, block_state.values, embedding.values, device=self._device
-            )
-            self._readers[key] = reader
-            while len(self._readers) > KEPT_READERS:
-                self._readers.popitem(last=False)
-        self._readers.move_to_end(key)
-        return reader
 
 
 def _refusal(error: BlockswarmError) -> RpcRefused:

@@ -15,11 +15,11 @@ from blockswarm.dht.host import Host
 from blockswarm.model.mixing import sweep_noise
 from blockswarm.peer.batching import pieces
 from blockswarm.peer.giving import serve_manifest
-from blockswarm.peer.serving import KEPT_READERS
 from blockswarm.peer.serving_queue import MAX_WAITING_OF_CLIENT
 from blockswarm.peer.states import State
 from blockswarm.peer.trainer import TrainerStopped
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.memory import KEPT_READERS
 from blockswarm.swarm.messages import StatesReply, StatesRequest
 from tests.peer.holder import CONTEXT, DIM, MANIFEST, Holder, as_bytes, reader, refused, rows_of, trained
 from tests.peer.hosts import running_hosts
