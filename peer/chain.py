@@ -151,7 +151,10 @@ class ChainDesk:
     async def _arrives(self, request: Request) -> Reply:
         arriving = checked(ZArrives.parse, request.body)
         if arriving.token not in self._places:
-            self._check_early(request.peer_id)  # again: others of the same sender may have come while this one was read
+            # Again: while this one was read, others of the same sender may have come, and the call have gone.
+            self._check_early(request.peer_id)
+            if len(request.blob) > MAX_EARLY_BYTES:
+                raise RpcRefused("too-large", f"{len(request.blob)} bytes that nobody waits for")
         place = self._place(arriving.token)
         if place.z.done():
             raise RpcRefused("bad-request", "token: its z is here already")

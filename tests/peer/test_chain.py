@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from blockswarm.clock import SystemClock
-from blockswarm.dht.errors import RpcError
+from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.host import Host
 from blockswarm.dht.rpc import Request
 from blockswarm.model.config import ModelConfig
@@ -249,6 +249,16 @@ async def test_early_z_that_were_let_in_together_are_counted_when_they_are_here(
     answers = await asyncio.gather(*arriving, return_exceptions=True)
     assert [getattr(answer, "code", "taken") for answer in answers] == ["taken"] * chains.MAX_EARLY + ["busy"]
     assert desks[1].waiting == chains.MAX_EARLY
+
+
+async def test_a_large_z_whose_call_has_gone_meanwhile_is_not_kept(
+    hosts: list[Host], desks: list[ChainDesk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "MAX_EARLY_BYTES", 4 * DIM)
+    body = ZArrives(bytes(16), 2).to_body()
+    with pytest.raises(RpcRefused, match="nobody waits for"):
+        await hosts[1]._server._methods["chain.z"].handler(Request("sender", "chain.z", body, bytearray(8 * DIM)))
+    assert desks[1].waiting == 0
 
 
 async def test_an_early_z_that_nobody_asks_for_is_forgotten(
