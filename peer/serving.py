@@ -273,7 +273,7 @@ class ServingDesk:
         self._check_block(wanted.block)
         asked = Asked(client, wanted, self._session_windows(wanted), z)
         try:
-            with self._queue.place(client, wanted.positions, self._row_bytes * max(wanted.rows, wanted.positions)):
+            with self._queue.place(client, wanted.positions, self._row_bytes * wanted.positions):
                 states = await self._both(wanted)
 
                 def compute(items: Sequence[Asked]) -> list[Float32 | RpcRefused]:
