@@ -211,11 +211,6 @@ def bytes_chunk_digests(data: memoryview) -> list[bytes]:
     return [hashlib.sha256(data[start : start + CHUNK_BYTES]).digest() for start in range(0, len(data), CHUNK_BYTES)]
 
 
-def bytes_digest(data: memoryview) -> bytes:
-    """The name of some bytes: SHA-256 (32 bytes) over their concatenated chunk digests."""
-    return hashlib.sha256(b"".join(bytes_chunk_digests(data))).digest()
-
-
 def _bytes_of(flat: Float32) -> memoryview:
     # "<f4" copies only on a big-endian machine.
     return np.ascontiguousarray(flat, dtype="<f4").view(np.uint8).data

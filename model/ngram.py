@@ -69,16 +69,21 @@ class NgramModel:
         return memoryview(self._data)
 
     @functools.cached_property
-    def digest(self) -> bytes:
-        """The name of the file: SHA-256 (32 bytes) over the digests of its pieces of 1 MiB, as of a block's state.
+    def chunk_digests(self) -> tuple[bytes, ...]:
+        """SHA-256 (32 bytes each) of the file's pieces of 1 MiB, in order.
 
         Computed when first asked for: it reads all of the file.
         """
-        chunks = []
+        chunks: list[bytes] = []
         for start in range(0, self.size, _HASHED_AT_ONCE):
             chunks += bytes_chunk_digests(self.data[start : start + _HASHED_AT_ONCE])
             self._release()
-        return digest_of_chunks(chunks)
+        return tuple(chunks)
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """The name of the file: SHA-256 (32 bytes) over ``chunk_digests``, as of a block's state."""
+        return digest_of_chunks(self.chunk_digests)
 
     def _release(self) -> None:
         """Give back the pages that were read: most are never asked for, and the system keeps the rest at hand."""

@@ -68,6 +68,13 @@ def plan_windows(length: int, context: int, first: int = 0) -> list[tuple[int, i
     return plan
 
 
+def shared(one: bytes, other: bytes) -> int:
+    """Bytes at the beginning of both: so much of one window need not be read again for the other."""
+    if other.startswith(one):
+        return len(one)
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
 def context_rule(context: int) -> str:
     """The rule in words, for reports: how much of a text a byte is predicted from."""
     jump = _jump(context)

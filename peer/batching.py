@@ -14,18 +14,15 @@ from blockswarm.swarm.messages import SweepRequest
 
 Float32 = NDArray[np.float32]
 
-PIECE_POSITIONS = PIECE_WORK
-"""Positions computed in one go."""
-
 
 def pieces(windows: Sequence[bytes]) -> list[list[int]]:
-    """Indices of windows of equal length, at most :data:`PIECE_POSITIONS` positions together (one window at least)."""
+    """Indices of windows of equal length, at most :data:`PIECE_WORK` positions together (one window at least)."""
     by_length: dict[int, list[int]] = {}
     for index, window in enumerate(windows):
         by_length.setdefault(len(window), []).append(index)
     found: list[list[int]] = []
     for length, indices in by_length.items():
-        step = max(1, PIECE_POSITIONS // length)
+        step = max(1, PIECE_WORK // length)
         found += [indices[start : start + step] for start in range(0, len(indices), step)]
     return found
 

@@ -16,7 +16,7 @@ from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.rpc import Reply, Request
 from blockswarm.model.sampling import sample_byte
 from blockswarm.peer.batching import joined
-from blockswarm.peer.giving import Registrar, parse_body
+from blockswarm.peer.giving import Registrar, checked
 from blockswarm.peer.serving import HANDLER_SECONDS, ServingDesk
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.chain_messages import ChainRequest, ZArrives
@@ -94,7 +94,7 @@ class ChainDesk:
         return len(self._places)
 
     async def _chain(self, request: Request) -> Reply:
-        wanted = parse_body(ChainRequest, request.body)
+        wanted = checked(ChainRequest.parse, request.body)
         step = wanted.sweep
         self._serving.check(step)
         last = step.block == self._model.blocks - 1
@@ -135,24 +135,32 @@ class ChainDesk:
 
     def _z_size(self, peer_id: str, body: dict[str, Any], size: int) -> int:
         """Bytes of a z; asked before any of them is read."""
-        arriving: ZArrives = parse_body(ZArrives, body)
+        arriving = checked(ZArrives.parse, body)
         place, due = self._places.get(arriving.token), 4 * arriving.positions * self._model.dim
         if place is not None and place.positions is not None:
             if arriving.positions != place.positions:
                 raise RpcRefused("bad-request", f"positions: {arriving.positions}, {place.positions} are due")
             return due
-        if self._early[peer_id] >= MAX_EARLY:
-            raise RpcRefused("busy", f"{MAX_EARLY} z of yours are not asked for yet", {"retry_after": EARLY_SECONDS})
+        self._check_early(peer_id)
         return min(due, MAX_EARLY_BYTES)
 
+    def _check_early(self, sender: str) -> None:
+        if self._early[sender] >= MAX_EARLY:
+            raise RpcRefused("busy", f"{MAX_EARLY} z of yours are not asked for yet", {"retry_after": EARLY_SECONDS})
+
     async def _arrives(self, request: Request) -> Reply:
-        arriving = parse_body(ZArrives, request.body)
+        arriving = checked(ZArrives.parse, request.body)
+        if arriving.token not in self._places:
+            # Again: while this one was read, others of the same sender may have come, and the call have gone.
+            self._check_early(request.peer_id)
+            if len(request.blob) > MAX_EARLY_BYTES:
+                raise RpcRefused("too-large", f"{len(request.blob)} bytes that nobody waits for")
         place = self._place(arriving.token)
         if place.z.done():
             raise RpcRefused("bad-request", "token: its z is here already")
         if place.positions is not None and place.positions != arriving.positions:
             raise RpcRefused("bad-request", f"positions: {arriving.positions}, {place.positions} are due")
-        place.z.set_result(bytearray(request.blob))
+        place.z.set_result(request.blob)
         if place.positions is None:
             self._keep_early(request.peer_id, arriving.token, place)
         return Reply({})

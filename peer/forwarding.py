@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.rpc import Reply, Request
-from blockswarm.peer.giving import Registrar
-from blockswarm.swarm.errors import MessageError
+from blockswarm.peer.giving import Registrar, checked
 from blockswarm.swarm.fields import Body, integer, mapping, one_of, peer_id
 
 FORWARDED = ("states", "logprobs", "session.logprobs", "sweep", "chain", "counts", "state.head", "state.chunk")
@@ -61,10 +60,7 @@ def serve_forwarding(host: Forwarder) -> None:
 
     async def forward(request: Request) -> Reply:
         nonlocal under_way
-        try:
-            wanted = _BODY.read(request.body)
-        except MessageError as error:
-            raise RpcRefused("bad-request", str(error)) from None
+        wanted = checked(_BODY.read, request.body)
         if wanted["to"] not in host.connected_peers():
             raise RpcRefused("not-connected", "this peer has no connection to it")
         if under_way >= MAX_UNDER_WAY:

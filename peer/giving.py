@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from blockswarm.dht.errors import RpcRefused
 from blockswarm.dht.rpc import BlobLimit, Handler, Reply, Request
@@ -10,6 +11,8 @@ from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import ChunkRequest, HeadRequest, ManifestRequest
+
+T = TypeVar("T")
 
 
 class Registrar(Protocol):
@@ -26,7 +29,7 @@ def serve_manifest(host: Registrar, manifest: Manifest) -> None:
     """Answer ``manifest``: newcomers ask before they belong to the run."""
 
     async def answer(request: Request) -> Reply:
-        wanted = parse_body(ManifestRequest, request.body)
+        wanted = checked(ManifestRequest.parse, request.body)
         if wanted.run_id != manifest.run_id:
             raise RpcRefused("unknown-run", f"this peer is in {manifest.run_id}")
         return Reply({}, manifest.canonical())
@@ -44,11 +47,11 @@ def serve_states(host: Registrar, store: StateStore) -> None:
         return state
 
     async def head(request: Request) -> Reply:
-        wanted = parse_body(HeadRequest, request.body)
+        wanted = checked(HeadRequest.parse, request.body)
         return Reply(find(wanted.subject, wanted.digest).head.to_body())
 
     async def chunk(request: Request) -> Reply:
-        wanted = parse_body(ChunkRequest, request.body)
+        wanted = checked(ChunkRequest.parse, request.body)
         state = find(wanted.subject, wanted.digest)
         count = len(state.chunks) + len(state.momentum_chunks)
         if wanted.index >= count:
@@ -59,9 +62,9 @@ def serve_states(host: Registrar, store: StateStore) -> None:
     host.register("state.chunk", chunk)
 
 
-def parse_body(kind: Any, body: dict[str, Any], **options: Any) -> Any:
-    """``kind.parse(body)``; what is wrong with a stranger's body is told to the stranger."""
+def checked(read: Callable[[Any], T], given: Any) -> T:
+    """``read(given)``, mostly a body; what is wrong with what a stranger gave is told to the stranger."""
     try:
-        return kind.parse(body, **options)
+        return read(given)
     except MessageError as error:
         raise RpcRefused("bad-request", str(error)) from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,13 +22,12 @@ from blockswarm.dht.rpc import Reply, Request
 from blockswarm.errors import BlockswarmError
 from blockswarm.model.config import VOCABULARY
 from blockswarm.peer.batching import joined, noise, pieces, split_z, stack
-from blockswarm.peer.giving import Registrar, parse_body
+from blockswarm.peer.giving import Registrar, checked
+from blockswarm.peer.readers import Readers
 from blockswarm.peer.serving_queue import PIECE_WORK, ServingQueue, Worker
 from blockswarm.peer.sessions import Asked, HolderSessions
 from blockswarm.peer.states import State, StateStore
-from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
-from blockswarm.swarm.memory import KEPT_READERS
 from blockswarm.swarm.messages import LogprobsRequest, StatesReply, StatesRequest, SweepRequest
 from blockswarm.swarm.session_messages import SessionRequest
 
@@ -87,13 +85,13 @@ class ServingDesk:
         self._manifest = manifest
         self._store = store
         self._clock = clock
-        self._device = device
         self._queue = ServingQueue(worker, clock, share)
         self._sessions = HolderSessions(manifest.model, clock.now)
         self._tidying: asyncio.Task[None] | None = None
         self._row_bytes = 4 * max(VOCABULARY, manifest.model.dim)  # of log-probabilities or z
-        self._readers: OrderedDict[tuple[int, bytes, bytes], BlockReader] = OrderedDict()
+        self._readers = Readers(manifest, device)
         self._genesis: dict[int, State] = {}
+        self._computing_genesis = asyncio.Lock()
 
     def register(self, host: Registrar) -> None:
         """Take the serving calls of ``host``."""
@@ -125,14 +123,14 @@ class ServingDesk:
     # -- handlers --------------------------------------------------------------------------------------------------
 
     async def _states(self, request: Request) -> Reply:
-        for digest in parse_body(StatesRequest, request.body).use:
+        for digest in checked(StatesRequest.parse, request.body).use:
             for subject in (self.block, EMBEDDING):
                 if subject is not None:
                     self._store.get(subject, digest)  # this counts as use: it stays for a while
         return Reply(self._offer().to_body())
 
     async def _logprobs(self, request: Request) -> Reply:
-        wanted = parse_body(LogprobsRequest, request.body)
+        wanted = checked(LogprobsRequest.parse, request.body)
         self._check_windows(wanted.windows)
 
         def compute(reader: BlockReader, part: Sequence[int]) -> list[Float32]:
@@ -142,7 +140,7 @@ class ServingDesk:
         return Reply({}, joined(await self._answer(request.peer_id, wanted, compute)))
 
     async def _sweep(self, request: Request) -> Reply:
-        wanted = parse_body(SweepRequest, request.body)
+        wanted = checked(SweepRequest.parse, request.body)
         self.check(wanted)
         last = wanted.block == self._manifest.model.blocks - 1
         return Reply({"last": last}, joined(await self.sweep(request.peer_id, wanted, request.blob)))
@@ -189,12 +187,12 @@ class ServingDesk:
         return await self._answer(client, wanted, compute)
 
     async def _session_logprobs(self, request: Request) -> Reply:
-        wanted = parse_body(SessionRequest, request.body)
+        wanted = checked(SessionRequest.parse, request.body)
         return Reply({}, joined([await self._continue(request.peer_id, wanted, None)]))
 
     def _sweep_blob(self, peer_id: str, body: dict[str, Any], size: int) -> int:
         """Bytes of z that must come with a sweep; asked before any of them is read."""
-        wanted = parse_body(SweepRequest, body)
+        wanted = checked(SweepRequest.parse, body)
         self._check_block(wanted.block)
         return 0 if wanted.block == 0 else 4 * wanted.positions * self._manifest.model.dim
 
@@ -215,10 +213,7 @@ class ServingDesk:
 
     def _session_windows(self, wanted: SessionRequest) -> list[tuple[int, int, int]]:
         context = self._manifest.model.context
-        try:
-            windows = wanted.windows(context)
-        except MessageError as error:
-            raise RpcRefused("bad-request", str(error)) from None
+        windows = checked(wanted.windows, context)
         most = max(PIECE_WORK, context)
         if (positions := sum(stop - begin for begin, stop, _ in windows)) > most:
             raise RpcRefused("bad-request", f"new: windows of {positions} bytes, at most {most} in a session's request")
@@ -239,8 +234,9 @@ class ServingDesk:
             return state
         if digest == self._manifest.genesis_digest(subject):
             # The untrained model is what every measurement starts from; anyone can compute it at any time.
-            if subject not in self._genesis:
-                self._genesis[subject] = await asyncio.to_thread(State.genesis, self._manifest, subject)
+            async with self._computing_genesis:  # once, however many ask for it at the same time
+                if subject not in self._genesis:
+                    self._genesis[subject] = await asyncio.to_thread(State.genesis, self._manifest, subject)
             return self._genesis[subject]
         what = "embedding" if subject == EMBEDDING else f"state of block {subject}"
         raise RpcRefused("unknown-state", f"this peer does not have that {what}", self._offer().to_body())
@@ -262,7 +258,7 @@ class ServingDesk:
                 for part in pieces(wanted.windows):
 
                     def piece(part: Sequence[int] = part) -> list[Float32]:
-                        return compute(self._reader(*states), part)
+                        return compute(self._readers.of(*states), part)
 
                     size = sum(len(wanted.windows[index]) for index in part)
                     for index, answer in zip(part, await self._queue.alone(client, size, piece), strict=True):
@@ -277,11 +273,11 @@ class ServingDesk:
         self._check_block(wanted.block)
         asked = Asked(client, wanted, self._session_windows(wanted), z)
         try:
-            with self._queue.place(client, wanted.positions, self._row_bytes * max(wanted.rows, wanted.positions)):
+            with self._queue.place(client, wanted.positions, self._row_bytes * wanted.positions):
                 states = await self._both(wanted)
 
                 def compute(items: Sequence[Asked]) -> list[Float32 | RpcRefused]:
-                    return self._sessions.answer(self._reader(*states), items)
+                    return self._sessions.answer(self._readers.of(*states), items)
 
                 group = (*asked.states, wanted.seed is None)
                 answer = await self._queue.together(client, wanted.positions, group, compute, asked)
@@ -315,23 +311,6 @@ class ServingDesk:
             except BlockswarmError as error:
                 log.debug("sessions are not looked after any more: %s", error)
                 return
-
-    def _reader(self, block_state: State, embedding: State) -> BlockReader:
-        """The reader of a pair of states, made when it is new. On the worker."""
-        from blockswarm.model.readout import BlockReader
-
-        key = (block_state.subject, block_state.digest, embedding.digest)
-        reader = self._readers.get(key)
-        if reader is None:
-            model, recipe = self._manifest.model, self._manifest.recipe
-            reader = BlockReader(
-                model, recipe, block_state.subject, block_state.values, embedding.values, device=self._device
-            )
-            self._readers[key] = reader
-            while len(self._readers) > KEPT_READERS:
-                self._readers.popitem(last=False)
-        self._readers.move_to_end(key)
-        return reader
 
 
 def _refusal(error: BlockswarmError) -> RpcRefused:

@@ -15,13 +15,12 @@ z that comes under the token, and the last one answers: one traversal, and nobod
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from blockswarm.swarm.errors import MessageError
-from blockswarm.swarm.fields import Body, Optional, integer, number, octets, peer_id
+from blockswarm.swarm.fields import Body, Optional, integer, nested, number, octets, peer_id
 from blockswarm.swarm.messages import MAX_POSITIONS, SweepRequest
 from blockswarm.swarm.session_messages import SessionRequest
 
@@ -54,16 +53,6 @@ class Draw:
         return {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
 
 
-def _nested(parse: Callable[[object], Any]) -> Any:
-    def read(name: str, value: object) -> Any:
-        try:
-            return parse(value)
-        except MessageError as error:
-            raise MessageError(f"{name}.{error.field}", error.reason) from None
-
-    return read
-
-
 @dataclass(frozen=True)
 class ChainRequest:
     """Body of ``chain``: a sweep's step whose z comes from the holder before, and goes to the one after."""
@@ -78,11 +67,11 @@ class ChainRequest:
     """For the last block: answer drawn bytes instead of log-probabilities. With whole windows only."""
 
     _BODY = Body(
-        sweep=Optional(_nested(SweepRequest.parse)),
-        session=Optional(_nested(partial(SessionRequest.parse, sweep=True))),
+        sweep=Optional(nested(SweepRequest.parse)),
+        session=Optional(nested(partial(SessionRequest.parse, sweep=True))),
         token=octets(TOKEN_BYTES),
         next=Optional(peer_id()),
-        draw=Optional(_nested(Draw.parse)),
+        draw=Optional(nested(Draw.parse)),
     )
 
     @classmethod

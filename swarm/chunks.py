@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from blockswarm.model.windows import plan_windows, window_start
-from blockswarm.swarm.messages import MAX_POSITIONS, MAX_WINDOWS
+from blockswarm.swarm.messages import MAX_POSITIONS, MAX_WINDOWS, Windowed
 
 CHUNK_POSITIONS = min(1024, MAX_POSITIONS)
 """Bytes of context in one request for a long text: a holder that trains meanwhile answers it in well under a second."""
 
 
 @dataclass(frozen=True)
-class Chunk:
+class Chunk(Windowed):
     """Windows of one text that travel in one request."""
 
     first_row: int
@@ -21,16 +21,6 @@ class Chunk:
     windows: tuple[bytes, ...]
     starts: tuple[int, ...]
     take: tuple[int, ...]
-
-    @property
-    def positions(self) -> int:
-        """Bytes of context to be computed."""
-        return sum(map(len, self.windows))
-
-    @property
-    def rows(self) -> int:
-        """Rows of log-probabilities in the answer."""
-        return self.positions - sum(self.take)
 
 
 def last_row(text: bytes | bytearray, context: int) -> Chunk:

@@ -69,10 +69,20 @@ class Body:
 
     def __call__(self, name: str, value: object) -> dict[str, Any]:
         """A body is a reader too, so that messages nest."""
+        checked: dict[str, Any] = nested(self.read)(name, value)
+        return checked
+
+
+def nested(parse: Callable[[object], Any]) -> Reader:
+    """What ``parse`` makes of a message within a message; its errors name the field by its path."""
+
+    def read(name: str, value: object) -> Any:
         try:
-            return self.read(value)
+            return parse(value)
         except MessageError as error:
             raise MessageError(f"{name}.{error.field}", error.reason) from None
+
+    return read
 
 
 def octets(length: int | None = None, *, most: int | None = None, least: int = 0) -> Reader:

@@ -177,7 +177,7 @@ class Link:
         with trio.move_on_after(timeout) as scope:
             limit = self._limits.setdefault(peer_id, trio.Semaphore(MAX_STREAMS))
             async with limit:
-                if (relays := self._relays(peer_id)) and not self._direct(peer_id):
+                if not self._direct(peer_id) and (relays := self._relays(peer_id)):
                     reply = await self._forwarded(relays, peer_id, method, body, run, blob, max_blob)
                 else:
                     reply = await self._call(peer_id, method, body, run, blob, max_blob)

@@ -49,8 +49,8 @@ ROUND = integer(0, MAX_ROUND)
 SAMPLES = integer(0, MAX_SAMPLES)
 SEED = integer(0, 2**63 - 1)
 
-_WINDOWS = listed(octets(least=1, most=MAX_POSITIONS), most=MAX_WINDOWS, least=1)
-_TAKE = listed(integer(0, MAX_POSITIONS - 1), most=MAX_WINDOWS, least=1)
+WINDOWS = listed(octets(least=1, most=MAX_POSITIONS), most=MAX_WINDOWS, least=1)
+TAKE = listed(integer(0, MAX_POSITIONS - 1), most=MAX_WINDOWS, least=1)
 _STARTS = listed(integer(0, 2**53), most=MAX_WINDOWS, least=1)
 
 
@@ -136,8 +136,39 @@ class StatesReply:
         }
 
 
+class Windowed:
+    """What all who ask for rows of windows have in common."""
+
+    windows: tuple[bytes, ...]
+    take: tuple[int, ...]
+    """First row wanted of each window."""
+
+    @property
+    def positions(self) -> int:
+        """Bytes of context over all windows."""
+        return sum(map(len, self.windows))
+
+    @property
+    def rows(self) -> int:
+        """Rows of log-probabilities in the answer; in a sweep, in the last block's."""
+        return self.positions - sum(self.take)
+
+
+def check_windows(windows: tuple[bytes, ...], **aligned: tuple[int, ...]) -> None:
+    """Raise :class:`MessageError` unless windows fit one request, and what is said of each fits them."""
+    for name, values in aligned.items():
+        if len(values) != len(windows):
+            raise MessageError(name, f"has {len(values)} items for {len(windows)} windows")
+    positions = sum(len(window) for window in windows)
+    if positions > MAX_POSITIONS:
+        raise MessageError("windows", f"hold {positions} bytes, at most {MAX_POSITIONS} in one request")
+    for index, (window, take) in enumerate(zip(windows, aligned["take"], strict=True)):
+        if take >= len(window):
+            raise MessageError(f"take[{index}]", f"must be below the window's {len(window)} bytes, is {take}")
+
+
 @dataclass(frozen=True)
-class LogprobsRequest:
+class LogprobsRequest(Windowed):
     """Body of ``logprobs``: one block alone, z = 0."""
 
     block: int
@@ -147,13 +178,13 @@ class LogprobsRequest:
     take: tuple[int, ...]
     """First row wanted of each window."""
 
-    _BODY = Body(block=BLOCK, digest=DIGEST, embedding_digest=DIGEST, windows=_WINDOWS, take=_TAKE)
+    _BODY = Body(block=BLOCK, digest=DIGEST, embedding_digest=DIGEST, windows=WINDOWS, take=TAKE)
 
     @classmethod
     def parse(cls, body: object) -> LogprobsRequest:
         """Check a foreign body; :class:`MessageError` names the field at fault."""
         values = cls._BODY.read(body)
-        _check_windows(values["windows"], take=values["take"])
+        check_windows(values["windows"], take=values["take"])
         return cls(**values)
 
     def to_body(self) -> dict[str, Any]:
@@ -166,19 +197,9 @@ class LogprobsRequest:
             "take": list(self.take),
         }
 
-    @property
-    def positions(self) -> int:
-        """Bytes of context over all windows."""
-        return sum(len(window) for window in self.windows)
-
-    @property
-    def rows(self) -> int:
-        """Rows of log-probabilities in the answer."""
-        return self.positions - sum(self.take)
-
 
 @dataclass(frozen=True)
-class SweepRequest:
+class SweepRequest(Windowed):
     """Body of ``sweep``: one Euler step of one block. Block 0 draws z itself from ``seed`` and the absolute starts."""
 
     block: int
@@ -191,14 +212,14 @@ class SweepRequest:
     seed: int
 
     _BODY = Body(
-        block=BLOCK, digest=DIGEST, embedding_digest=DIGEST, windows=_WINDOWS, starts=_STARTS, take=_TAKE, seed=SEED
+        block=BLOCK, digest=DIGEST, embedding_digest=DIGEST, windows=WINDOWS, starts=_STARTS, take=TAKE, seed=SEED
     )
 
     @classmethod
     def parse(cls, body: object) -> SweepRequest:
         """Check a foreign body; :class:`MessageError` names the field at fault."""
         values = cls._BODY.read(body)
-        _check_windows(values["windows"], take=values["take"], starts=values["starts"])
+        check_windows(values["windows"], take=values["take"], starts=values["starts"])
         return cls(**values)
 
     def to_body(self) -> dict[str, Any]:
@@ -212,28 +233,6 @@ class SweepRequest:
             "take": list(self.take),
             "seed": self.seed,
         }
-
-    @property
-    def positions(self) -> int:
-        """Bytes of context over all windows."""
-        return sum(len(window) for window in self.windows)
-
-    @property
-    def rows(self) -> int:
-        """Rows of log-probabilities in the last block's answer."""
-        return self.positions - sum(self.take)
-
-
-def _check_windows(windows: tuple[bytes, ...], **aligned: tuple[int, ...]) -> None:
-    for name, values in aligned.items():
-        if len(values) != len(windows):
-            raise MessageError(name, f"has {len(values)} items for {len(windows)} windows")
-    positions = sum(len(window) for window in windows)
-    if positions > MAX_POSITIONS:
-        raise MessageError("windows", f"hold {positions} bytes, at most {MAX_POSITIONS} in one request")
-    for index, (window, take) in enumerate(zip(windows, aligned["take"], strict=True)):
-        if take >= len(window):
-            raise MessageError(f"take[{index}]", f"must be below the window's {len(window)} bytes, is {take}")
 
 
 @dataclass(frozen=True)

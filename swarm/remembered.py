@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from blockswarm.dht.errors import RpcError
+from blockswarm.model.windows import shared
 from blockswarm.swarm.chunks import Chunk
 from blockswarm.swarm.link import Reply
 from blockswarm.swarm.pins import Pin
@@ -108,10 +109,3 @@ class Remembered:
 
 def _key(peer: str, block: int, pin: Pin) -> tuple[str, bytes, bytes]:
     return peer, pin.blocks[block].digest, pin.embedding.digest
-
-
-def shared(one: bytes, other: bytes) -> int:
-    """Bytes at the beginning of both."""
-    if other.startswith(one):
-        return len(one)
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

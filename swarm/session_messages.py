@@ -91,8 +91,8 @@ class SessionRequest:
 
     @property
     def positions(self) -> int:
-        """Bytes to be computed, for a holder that has all the others."""
-        return len(self.new)
+        """Bytes to be computed, for a holder that has all the others: those that are new or whose rows are wanted."""
+        return max(len(self.new), self.rows)
 
     @property
     def rows(self) -> int:

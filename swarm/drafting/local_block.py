@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blockswarm.model.numpy_block import NumpyBlock
-from blockswarm.model.windows import window_start
+from blockswarm.model.windows import shared, window_start
 from blockswarm.swarm.answers import Float32
 
 
@@ -30,14 +30,7 @@ class BlockPredictor:
         window = text[window_start(len(text) - 1, self._block.config.context) :]
         if self._row is not None and window == self._window:
             return self._row
-        shared = _shared(window, self._window[: len(window) - 1])
-        self._cache.truncate(shared)
-        self._window, self._row = window, self._block.extend(self._cache, window[shared:])[-1]
+        known = shared(self._window[: len(window) - 1], window)
+        self._cache.truncate(known)
+        self._window, self._row = window, self._block.extend(self._cache, window[known:])[-1]
         return self._row
-
-
-def _shared(one: bytes, other: bytes) -> int:
-    """Bytes at the beginning of both."""
-    if one.startswith(other):
-        return len(other)
-    return next(n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)

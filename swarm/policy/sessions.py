@@ -104,12 +104,6 @@ class SessionBook(Generic[K]):
                 found.append((client, session))
         return found
 
-    def next_expiry(self) -> float | None:
-        """When the next session expires if none is used before; None when there is none."""
-        if not self._clients:
-            return None
-        return min(self._age(client) for client in self._clients) + self._idle_seconds
-
     def _age(self, client: str) -> float:
         """When the client's oldest session was used."""
         return next(iter(self._clients[client].values())).used

@@ -12,7 +12,6 @@ from blockswarm.model.layout import (
     EMBEDDING,
     block_layout,
     bytes_chunk_digests,
-    bytes_digest,
     chunk_digests,
     embedding_layout,
     layout_of,
@@ -87,7 +86,6 @@ def test_a_digest_names_the_bytes_in_chunks_of_a_mebibyte() -> None:
     assert chunk_digests(flat) == expected
     assert state_digest(flat) == hashlib.sha256(b"".join(expected)).digest()
     assert bytes_chunk_digests(memoryview(data)) == expected
-    assert bytes_digest(memoryview(data)) == state_digest(flat)
 
 
 def test_a_digest_sees_every_bit_but_not_the_memory_order() -> None:

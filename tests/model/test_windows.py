@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockswarm.model.errors import ModelError
-from blockswarm.model.windows import context_rule, plan_windows, window_start
+from blockswarm.model.windows import context_rule, plan_windows, shared, window_start
 
 
 @given(position=st.integers(0, 10_000), context=st.integers(1, 300))
@@ -54,3 +54,10 @@ def test_the_rule_in_words_is_the_rule(context: int, seen: str) -> None:
     assert f"predicted from the {seen} bytes before it" in context_rule(context)
     depths = {row - window_start(row, context) + 1 for row in range(context, 10 * context)}
     assert seen == (f"{min(depths)} to {max(depths)}" if len(depths) > 1 else str(min(depths)))
+
+
+@given(st.binary(max_size=6), st.binary(max_size=6), st.binary(max_size=6))
+def test_shared_is_how_far_two_texts_agree(both: bytes, one: bytes, other: bytes) -> None:
+    size = shared(both + one, both + other)
+    assert size >= len(both) and (both + one)[:size] == (both + other)[:size]
+    assert (both + one)[size : size + 1] != (both + other)[size : size + 1] or size == len(both + one)

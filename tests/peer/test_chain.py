@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from blockswarm.clock import SystemClock
-from blockswarm.dht.errors import RpcError
+from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.host import Host
+from blockswarm.dht.rpc import Request
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.mixing import sweep_noise
 from blockswarm.model.readout import BlockReader
@@ -236,6 +237,28 @@ async def test_a_stranger_s_z_is_bounded_and_can_be_no_other_size_than_is_due(
     assert await send(2, bytes(16), bytes(4 * 3 * DIM)) == "too-large"
     kept = [await send(1, bytes([number]) * 16, bytes(4 * DIM)) for number in range(1, chains.MAX_EARLY + 2)]
     assert kept == ["taken"] * chains.MAX_EARLY + ["busy"]
+
+
+async def test_early_z_that_were_let_in_together_are_counted_when_they_are_here(
+    hosts: list[Host], desks: list[ChainDesk]
+) -> None:
+    handler = hosts[1]._server._methods["chain.z"].handler
+    bodies = [ZArrives(bytes([number]) * 16, 1).to_body() for number in range(1, chains.MAX_EARLY + 2)]
+    # Nothing has arrived yet, so every header passes; the last z is one too many all the same.
+    arriving = [handler(Request("sender", "chain.z", body, bytearray(4 * DIM))) for body in bodies]
+    answers = await asyncio.gather(*arriving, return_exceptions=True)
+    assert [getattr(answer, "code", "taken") for answer in answers] == ["taken"] * chains.MAX_EARLY + ["busy"]
+    assert desks[1].waiting == chains.MAX_EARLY
+
+
+async def test_a_large_z_whose_call_has_gone_meanwhile_is_not_kept(
+    hosts: list[Host], desks: list[ChainDesk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "MAX_EARLY_BYTES", 4 * DIM)
+    body = ZArrives(bytes(16), 2).to_body()
+    with pytest.raises(RpcRefused, match="nobody waits for"):
+        await hosts[1]._server._methods["chain.z"].handler(Request("sender", "chain.z", body, bytearray(8 * DIM)))
+    assert desks[1].waiting == 0
 
 
 async def test_an_early_z_that_nobody_asks_for_is_forgotten(

@@ -15,10 +15,11 @@ from blockswarm.dht.host import Host
 from blockswarm.model.mixing import sweep_noise
 from blockswarm.peer.batching import pieces
 from blockswarm.peer.giving import serve_manifest
-from blockswarm.peer.serving import KEPT_READERS
 from blockswarm.peer.serving_queue import MAX_WAITING_OF_CLIENT
+from blockswarm.peer.states import State
 from blockswarm.peer.trainer import TrainerStopped
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.memory import KEPT_READERS
 from blockswarm.swarm.messages import StatesReply, StatesRequest
 from tests.peer.holder import CONTEXT, DIM, MANIFEST, Holder, as_bytes, reader, refused, rows_of, trained
 from tests.peer.hosts import running_hosts
@@ -51,6 +52,22 @@ async def test_the_untrained_model_can_always_be_asked_for() -> None:
     )
     rows = rows_of(await holder.call("logprobs", body))
     np.testing.assert_allclose(rows, -np.log(256), atol=1e-3)  # it predicts nothing yet
+
+
+async def test_the_untrained_model_is_computed_once_however_many_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, compute = [], State.genesis
+
+    def counted(manifest: Manifest, subject: int) -> State:
+        made.append(subject)
+        return compute(manifest, subject)
+
+    monkeypatch.setattr(State, "genesis", counted)
+    holder = Holder(0)
+    body = holder.logprobs(
+        b"hello", digest=MANIFEST.genesis_digest(0), embedding_digest=MANIFEST.genesis_digest(EMBEDDING)
+    )
+    await asyncio.gather(*(holder.call("logprobs", body) for _ in range(4)))
+    assert sorted(made) == [EMBEDDING, 0]
 
 
 async def test_a_large_request_is_computed_in_small_pieces_and_comes_back_in_order() -> None:

@@ -255,3 +255,8 @@ def test_the_sweep_goes_on_with_z_of_what_is_new() -> None:
     other_seed = ask(text[:28], 27, 27, block=0, seed=4)
     assert desks[0](other_seed) == "unknown-session"
     assert desks[0](ask(text[:28], 27, 27, block=0)) == "unknown-session"  # the parallel readout is another function
+
+
+@pytest.mark.parametrize(("at", "first", "work"), [(19, 19, 1), (19, 12, 8), (10, 19, 10)])
+def test_rows_of_bytes_told_before_are_work_as_new_bytes_are(at: int, first: int, work: int) -> None:
+    assert SessionRequest(b"n" * 16, 1, at=at, new=bytes(20 - at), first=first, check=b"", **STATES).positions == work

@@ -10,7 +10,7 @@ import trio
 from blockswarm.dht.errors import RpcError
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.records import BlockRecord
-from blockswarm.model.layout import CHUNK_BYTES, COUNTS, bytes_chunk_digests
+from blockswarm.model.layout import CHUNK_BYTES, COUNTS
 from blockswarm.model.ngram import NgramModel
 from blockswarm.model.ngram_file import build_ngram_file
 from blockswarm.swarm.counts.files import rows_of
@@ -60,7 +60,7 @@ class CountsHolder:
         self.left -= 1
         await trio.sleep(self.seconds)
         if method == "state.head":
-            chunks = tuple(bytes_chunk_digests(counts.data))
+            chunks = counts.chunk_digests
             return Reply(StateHead(0, counts.digest, 0, counts.size // 4, chunks, b"").to_body())
         if method == "state.chunk":
             chunk = bytes(counts.data[body["index"] * CHUNK_BYTES :][:CHUNK_BYTES])

@@ -14,7 +14,7 @@ from blockswarm.swarm.chunks import chunks
 from blockswarm.swarm.link import Reply
 from blockswarm.swarm.messages import StateName
 from blockswarm.swarm.pins import Pin
-from blockswarm.swarm.remembered import Piece, Remembered, shared, tail
+from blockswarm.swarm.remembered import Piece, Remembered, tail
 from blockswarm.swarm.session_messages import SessionRequest, text_check
 
 PIN = Pin(StateName(1, b"e" * 32), {0: StateName(1, b"s" * 32), 1: StateName(1, b"t" * 32)})
@@ -112,10 +112,3 @@ def test_the_tail_is_what_the_windows_cover(text: bytes, context: int, data: st.
     first = data.draw(st.integers(0, len(text) - 1))
     chunk = next(chunks(text, context, first))
     assert tail(chunk) == text[chunk.starts[0] : chunk.first_row + chunk.rows]
-
-
-@given(st.binary(max_size=6), st.binary(max_size=6), st.binary(max_size=6))
-def test_shared_is_how_far_two_texts_agree(both: bytes, one: bytes, other: bytes) -> None:
-    size = shared(both + one, both + other)
-    assert size >= len(both) and (both + one)[:size] == (both + other)[:size]
-    assert (both + one)[size : size + 1] != (both + other)[size : size + 1] or size == len(both + one)
