@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -18,12 +15,13 @@ from blockswarm.model.ngram import NgramModel
 from blockswarm.peer.batching import joined
 from blockswarm.peer.giving import Registrar, checked
 from blockswarm.peer.serving import HANDLER_SECONDS
-from blockswarm.peer.serving_queue import ServingEnded, ServingQueue
 from blockswarm.peer.states import State
-from blockswarm.swarm.answers import ROW_BYTES
 from blockswarm.swarm.counts.files import rows_of
 from blockswarm.swarm.counts_messages import METHOD, CountsRequest
 from blockswarm.swarm.messages import StateName, StatesReply, StatesRequest
+
+MAX_WAITING = 16
+"""Requests accepted at a time, the one in work included: 16 answers of at most 4 MiB."""
 
 
 def counts_state(model: NgramModel) -> State:
@@ -43,13 +41,15 @@ class CountsDesk:
     model : NgramModel
         The counts.
     clock : Clock
-        Measures how long answers take.
+        Measures how long answers take, for ``retry_after``.
     """
 
     def __init__(self, model: NgramModel, clock: Clock) -> None:
         self._model = model
+        self._clock = clock
+        self._waiting = 0
+        self._usual_seconds = 0.01
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="counts")
-        self._queue = ServingQueue(self._compute, clock, share=lambda: 1.0)  # it trains nothing
         self.answered = 0
         """Requests computed so far."""
 
@@ -61,7 +61,7 @@ class CountsDesk:
     @property
     def requests_per_second(self) -> float:
         """What this peer can serve, from the time recent answers took."""
-        return self._queue.requests_per_second
+        return 1.0 / max(1e-3, self._usual_seconds)
 
     def stop(self) -> None:
         """Answer nothing more."""
@@ -75,17 +75,20 @@ class CountsDesk:
         wanted = checked(CountsRequest.parse, request.body)
         if wanted.digest != self._model.digest:
             raise RpcRefused("unknown-state", "this peer has other counts", self._offer())
-        client, work = request.peer_id, wanted.positions
+        if self._waiting >= MAX_WAITING:
+            retry = min(10.0, self._waiting * self._usual_seconds)
+            raise RpcRefused("busy", f"{self._waiting} requests are waiting already", {"retry_after": retry})
+        self._waiting += 1
         try:
-            with self._queue.place(client, work, wanted.rows * ROW_BYTES):
-                rows = await self._queue.alone(client, work, partial(rows_of, self._model, wanted))
-        except (ServingEnded, RuntimeError):  # the thread was ended under the request
+            began = self._clock.now()
+            rows = await asyncio.get_running_loop().run_in_executor(self._thread, rows_of, self._model, wanted)
+            self._usual_seconds += 0.2 * (self._clock.now() - began - self._usual_seconds)
+        except RuntimeError:  # the thread was ended under the request
             raise RpcRefused("not-serving", "this peer stops serving") from None
+        finally:
+            self._waiting -= 1
         self.answered += 1
         return Reply({}, joined([rows]))
-
-    async def _compute(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _offer(self) -> dict[str, object]:
         return StatesReply(COUNTS, (StateName(0, self._model.digest),), ()).to_body()

@@ -15,9 +15,8 @@ from blockswarm.dht.errors import RpcError
 from blockswarm.dht.host import Host
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import COUNTS
-from blockswarm.peer.counts_desk import CountsDesk, counts_state
+from blockswarm.peer.counts_desk import MAX_WAITING, CountsDesk, counts_state
 from blockswarm.peer.giving import serve_states
-from blockswarm.peer.serving_queue import MAX_WAITING_OF_CLIENT
 from blockswarm.peer.states import StateStore
 from blockswarm.peer.transfer import StateFetcher, TransferError
 from blockswarm.swarm.counts_messages import METHOD, CountsRequest
@@ -103,12 +102,12 @@ async def test_too_many_at_a_time_are_sent_away(hosts: list[Host]) -> None:
             return error.code
         return "answered"
 
-    asked = [asyncio.create_task(ask()) for _ in range(MAX_WAITING_OF_CLIENT + 3)]
+    asked = [asyncio.create_task(ask()) for _ in range(MAX_WAITING + 3)]
     done, _ = await asyncio.wait(asked, timeout=15, return_when=asyncio.FIRST_COMPLETED)
     assert {task.result() for task in done} == {"busy"}
     go.set()
     blocked.result(10)
-    assert sorted(await asyncio.gather(*asked)) == ["answered"] * MAX_WAITING_OF_CLIENT + ["busy"] * 3
+    assert sorted(await asyncio.gather(*asked)) == ["answered"] * MAX_WAITING + ["busy"] * 3
     desk.stop()
     with pytest.raises(RpcError, match="stops serving"):
         await newcomer.call(holder.peer_id, METHOD, request, max_blob=1 << 20, timeout=10)
