@@ -7,6 +7,7 @@ the very connection that is there. What comes back is checked by the client as i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -23,6 +24,9 @@ MAX_FORWARDED = 4 << 20
 
 MAX_UNDER_WAY = 64
 """Calls passed on at a time."""
+
+MAX_OF_CALLER = 32
+"""Of one caller: half, so that none can keep all others out by itself."""
 
 FORWARD_SECONDS = 35.0
 """Longest time for one; holders give themselves 30."""
@@ -56,16 +60,21 @@ def serve_forwarding(host: Forwarder) -> None:
 
     Only peers that are connected already are called: nobody can have us dial strangers.
     """
-    under_way = 0
+    under_way: Counter[str] = Counter()
+
+    def size(caller: str, body: dict[str, Any], declared: int) -> int:
+        """Bytes that may come along; asked before any of them is read."""
+        if checked(_BODY.read, body)["to"] not in host.connected_peers():
+            raise RpcRefused("not-connected", "this peer has no connection to it")
+        if under_way.total() >= MAX_UNDER_WAY or under_way[caller] >= MAX_OF_CALLER:
+            waiting = f"{under_way.total()} calls are passed on already, {under_way[caller]} of them yours"
+            raise RpcRefused("busy", waiting, {"retry_after": 1.0})
+        return MAX_FORWARDED
 
     async def forward(request: Request) -> Reply:
-        nonlocal under_way
+        size(request.peer_id, request.body, len(request.blob))  # again: others may have come while it was read
         wanted = checked(_BODY.read, request.body)
-        if wanted["to"] not in host.connected_peers():
-            raise RpcRefused("not-connected", "this peer has no connection to it")
-        if under_way >= MAX_UNDER_WAY:
-            raise RpcRefused("busy", f"{MAX_UNDER_WAY} calls are passed on already", {"retry_after": 1.0})
-        under_way += 1
+        under_way[request.peer_id] += 1
         try:
             return await host.call(
                 wanted["to"],
@@ -78,6 +87,8 @@ def serve_forwarding(host: Forwarder) -> None:
         except RpcError as error:
             raise RpcRefused(error.code, error.text, error.detail) from None
         finally:
-            under_way -= 1
+            under_way.subtract([request.peer_id])
+            if not under_way[request.peer_id]:
+                del under_way[request.peer_id]
 
-    host.register("forward", forward, max_blob=MAX_FORWARDED, timeout=FORWARD_SECONDS + 1)
+    host.register("forward", forward, max_blob=size, timeout=FORWARD_SECONDS + 1)

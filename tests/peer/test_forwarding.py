@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.host import Host
-from blockswarm.dht.rpc import Reply, Request
-from blockswarm.peer.forwarding import FORWARDED, MAX_FORWARDED, serve_forwarding
+from blockswarm.dht.rpc import BlobLimit, Handler, Reply, Request
+from blockswarm.peer.forwarding import FORWARDED, MAX_FORWARDED, MAX_OF_CALLER, serve_forwarding
 from tests.peer.hosts import running_hosts
 
 
@@ -76,3 +77,56 @@ async def test_nobody_is_dialed_for_a_stranger_and_larger_answers_than_agreed_do
     with pytest.raises(RpcError) as caught:
         await ask(three, three[2].peer_id, "logprobs", {}, b"x" * 80, most=100)
     assert caught.value.code == "too-large"
+
+
+async def test_one_caller_cannot_keep_all_others_out(three: list[Host]) -> None:
+    _, relay, holder = three
+    held = asyncio.Event()
+
+    async def states(request: Request) -> Reply:
+        await held.wait()
+        return Reply({})
+
+    holder.register("states", states)
+    handler, size = recorded(relay)
+    wrapped = {"to": holder.peer_id, "method": "states", "body": {}, "max_blob": 0}
+    calls = [
+        asyncio.create_task(handler(Request("greedy", "forward", wrapped, bytearray()))) for _ in range(MAX_OF_CALLER)
+    ]
+    for _ in range(MAX_OF_CALLER):  # each begins when the loop comes round to it
+        await asyncio.sleep(0)
+    assert busy(size, "greedy", wrapped) and not busy(size, "another", wrapped)
+    held.set()
+    await asyncio.gather(*calls)
+    assert not busy(size, "greedy", wrapped)
+
+
+def recorded(relay: Host) -> tuple[Any, Any]:
+    """The handler and the size check that a host is given."""
+    kept: dict[str, Any] = {}
+
+    class Kept:
+        connected_peers = staticmethod(relay.connected_peers)
+        call = staticmethod(relay.call)
+
+        def register(
+            self,
+            method: str,
+            handler: Handler,
+            *,
+            max_blob: BlobLimit = 0,
+            run_bound: bool = True,
+            timeout: float = 30.0,
+        ) -> None:
+            kept[method] = handler, max_blob
+
+    serve_forwarding(Kept())
+    return kept["forward"]
+
+
+def busy(size: Any, caller: str, body: dict[str, Any]) -> bool:
+    try:
+        size(caller, body, 0)
+    except RpcRefused as refused:
+        return refused.code == "busy"
+    return False
