@@ -254,7 +254,9 @@ class Link:
                 self.learn(name, [address])
             wrapped = {"to": peer_id, "method": method, "body": dict(body), "max_blob": max_blob}
             try:
-                return await self._call(name, "forward", wrapped, run, blob, max_blob)
+                # Beside the peer's own limit: a relay has many peers behind it, and as few streams as anybody.
+                async with self._limits.setdefault(name, trio.Semaphore(MAX_STREAMS)):
+                    return await self._call(name, "forward", wrapped, run, blob, max_blob)
             except RpcError as error:
                 if error.code not in RELAY_FAILED:
                     raise  # the peer's own answer
