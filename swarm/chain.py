@@ -52,13 +52,13 @@ async def sweep_at_once(
         return None
     # z of a byte is another one in each window that holds it, so a session goes on within one window.
     piece = Piece.of(chunk, seed) if go_on and len(chunk.windows) == 1 else None
-    while True:
+    for _ in range(2):  # a second time where a holder has lost the text: then it is told all of it
         chain = _Chain(session, chunk, seed, draw, [holder for holder in holders if holder is not None], piece)
         session.waits += 1
         with trio.move_on_after(chain.patience) as scope:
             await chain.run()
         if not chain.forgotten:
-            break  # else a holder has lost the text: tell them all of it, once more
+            break
     if scope.cancelled_caught:
         chain.why = f"no answer in {chain.patience:.1f} s"
     if chain.answer is None:
