@@ -35,6 +35,9 @@ EARLY_SECONDS = 5.0
 MAX_CHAINS = 64
 """Traversals that are waited for at a time; each holds one stream of its client's."""
 
+MAX_CHAINS_OF_CLIENT = 16
+"""Of one client: as many calls as a client makes to one holder at a time."""
+
 MAX_EARLY = 4
 """Early z that one sender may have lying here."""
 
@@ -82,6 +85,7 @@ class ChainDesk:
         self._sender = sender
         self._places: dict[bytes, _Place] = {}
         self._early: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
 
     def register(self, host: Registrar) -> None:
         """Take the calls of ``host``."""
@@ -101,7 +105,7 @@ class ChainDesk:
         if last != (wanted.next is None):
             what = "comes from the last block only" if last else f"missing: block {step.block} is not the last one"
             raise RpcRefused("bad-request", f"next: {what}")
-        z = await self._wait(wanted) if step.block else bytearray()
+        z = await self._wait(request.peer_id, wanted) if step.block else bytearray()
         answers = await self._serving.sweep(request.peer_id, step, z)
         if wanted.next is not None:
             await self._hand_on(wanted.next, wanted, answers)
@@ -111,13 +115,16 @@ class ChainDesk:
             return Reply({"last": True}, await asyncio.to_thread(drawn, wanted, answers))
         return Reply({"last": True}, joined(answers))
 
-    async def _wait(self, wanted: ChainRequest) -> bytearray:
+    async def _wait(self, client: str, wanted: ChainRequest) -> bytearray:
         """The z that comes under the token of a call."""
+        if self._waiting[client] >= MAX_CHAINS_OF_CLIENT:
+            raise RpcRefused("busy", f"{MAX_CHAINS_OF_CLIENT} sweeps of yours wait already", {"retry_after": 1.0})
         place = self._place(wanted.token)
         if place.positions is not None:
             raise RpcRefused("bad-request", "token: a call with it waits already")
         place.positions = wanted.sweep.positions
         place.is_fetched()
+        self._waiting[client] += 1
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 return await place.z
@@ -125,6 +132,7 @@ class ChainDesk:
             raise RpcRefused("late", f"no z came from the block before within {WAIT_SECONDS:g} s") from None
         finally:
             self._places.pop(wanted.token, None)
+            self._waiting -= Counter([client])  # drops who has none left
 
     async def _hand_on(self, to: str, wanted: ChainRequest, z: list[Float32]) -> None:
         body = ZArrives(wanted.token, wanted.sweep.positions).to_body()

@@ -77,10 +77,10 @@ async def ask(hosts: list[Host], wanted: ChainRequest) -> Any:
     return await hosts[3].call(hosts[block].peer_id, "chain", wanted.to_body(), max_blob=1 << 20, timeout=20.0)
 
 
-async def has_arrived(desk: ChainDesk) -> None:
-    """Until a call waits at a holder."""
+async def has_arrived(desk: ChainDesk, count: int = 1) -> None:
+    """Until calls wait at a holder."""
     for _ in range(1000):
-        if desk.waiting:
+        if desk.waiting >= count:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("nothing came")
@@ -187,6 +187,16 @@ async def test_a_holder_that_nothing_comes_to_says_so_and_forgets(
         with pytest.raises(RpcError) as caught:
             await ask(hosts, middle)
         assert caught.value.code == "late"
+
+
+async def test_one_client_cannot_take_all_places(hosts: list[Host], desks: list[ChainDesk]) -> None:
+    waiting = [asyncio.create_task(ask(hosts, requests(hosts)[1])) for _ in range(chains.MAX_CHAINS_OF_CLIENT)]
+    await has_arrived(desks[1], chains.MAX_CHAINS_OF_CLIENT)
+    with pytest.raises(RpcError, match="of yours wait already"):
+        await ask(hosts, requests(hosts)[1])
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_who_cannot_hand_z_on_says_that_the_next_one_failed(hosts: list[Host]) -> None:
