@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from blockswarm.lab.errors import LabError
 from blockswarm.lab.figures import INK, MARKERS, WIDTH_INCHES
-from blockswarm.lab.learning.results import STEM, Figures, table, write
+from blockswarm.lab.learning.results import STEM, Figures, table
+from blockswarm.lab.writing import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +29,7 @@ def write_report(folder: Path, figures: Figures) -> list[Path]:
     rows = figures.summary()
     _draw(folder / TIME, lambda: _over_time(rows))
     _draw(folder / PARTICIPATION, lambda: _over_participation(rows))
-    write(folder / f"{STEM}.md", page(figures))
+    write_file(folder / f"{STEM}.md", page(figures))
     return [folder / name for name in (f"{STEM}.json", f"{STEM}.csv", f"{STEM}.md", TIME, PARTICIPATION)]
 
 

@@ -25,6 +25,7 @@ from blockswarm.lab.store import Score
 from blockswarm.lab.tasks import Worker
 from blockswarm.lab.training import Trained
 from blockswarm.lab.wants import CACHE, Source, Step
+from blockswarm.lab.writing import write_file
 from blockswarm.naming import option
 from blockswarm.swarm.simulation.parts import read_part
 
@@ -261,5 +262,5 @@ def do_case(key: str, case: Case) -> None:
         seconds=round(time.monotonic() - began, 1),
         curve=tuple(outcome.curve),
     )
-    results.write(_file(worker.store.folder, key), json.dumps(asdict(row)) + "\n")
+    write_file(_file(worker.store.folder, key), json.dumps(asdict(row)) + "\n")
     worker.report(Step(name, 100, 100))
