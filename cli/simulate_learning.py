@@ -94,11 +94,12 @@ def learning(
     """
     from blockswarm.cli.progress import TaskBars
     from blockswarm.lab.learning.regime import REGIMES
-    from blockswarm.lab.learning.report import require_matplotlib, write_report
+    from blockswarm.lab.learning.report import write_report
     from blockswarm.lab.learning.results import table
     from blockswarm.lab.learning.run import POLICIES, Run, run
+    from blockswarm.pictures import pyplot
 
-    require_matplotlib()
+    pyplot()  # before hours of work, not after them
     asked = Run(
         regimes=regimes or REGIMES,
         policies=policies or POLICIES,
