@@ -20,7 +20,7 @@ from blockswarm.lab.learning.simulation import Case, simulate
 from blockswarm.lab.measuring import Stack, measure
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.processes import Task, run_tasks
-from blockswarm.lab.run import LAB_SIZES
+from blockswarm.lab.run import refuse_other_settings, size_of
 from blockswarm.lab.store import Score
 from blockswarm.lab.tasks import Worker
 from blockswarm.lab.training import Trained
@@ -99,12 +99,7 @@ def run(
     kept = results.load(asked.output)
     prepared = _prepare(asked)
     if kept is not None:
-        differing = [key for key, value in prepared.settings.items() if kept.settings.get(key) != value]
-        if differing:
-            raise LabUsageError(
-                f"{asked.output}: holds figures of other settings ({', '.join(differing)}); give another "
-                f"{option('output')}"
-            )
+        refuse_other_settings(asked.output, kept.settings, prepared.settings)
     folder = asked.output / CACHE
     there = {key: _kept(folder, key, warn) for key in prepared.cases}
     tasks: list[Task] = [(do_case, key, case) for key, case in prepared.cases.items() if there[key] is None]
@@ -132,13 +127,12 @@ def run(
 
 
 def _prepare(asked: Run) -> _Prepared:
-    if asked.size not in LAB_SIZES:
-        raise LabUsageError(f"no size {asked.size!r}; there are {', '.join(LAB_SIZES)}")
+    size = size_of(asked.size)
     pace = recipe_from(asked.recipe)
     changes = {name: getattr(asked, name) for name in ("blocks", "replicas", "rounds")}
     given = {name: value for name, value in changes.items() if value is not None}
     pace = read_part(Pace, {**pace.model_dump(), **given}, source=asked.recipe)
-    model = replace(LAB_SIZES[asked.size], blocks=pace.blocks)
+    model = replace(size, blocks=pace.blocks)
     regimes = [regime_from(text) for text in dict.fromkeys(asked.regimes)]
     policies = [policy_from(name) for name in dict.fromkeys(asked.policies)]
     names = [regime.name for regime in regimes]
