@@ -146,7 +146,7 @@ def load(folder: Path) -> Figures | None:
         content = json.loads(path.read_text())
         if content["format"] != FORMAT:
             raise ValueError("not figures of this version")
-        return Figures(content["settings"], tuple(map(row_from, content["rows"])), content["published"])
+        return Figures(dict(content["settings"]), tuple(map(row_from, content["rows"])), dict(content["published"]))
     except FileNotFoundError:
         return None
     except OSError as error:

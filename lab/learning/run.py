@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from blockswarm.lab.errors import LabUsageError
+from blockswarm.lab.errors import LabError, LabUsageError
 from blockswarm.lab.learning import results
 from blockswarm.lab.learning.policy import policy_from
 from blockswarm.lab.learning.regime import REGIMES, Pace, recipe_from, regime_from, workers_of
@@ -183,12 +183,20 @@ def _file(folder: Path, key: str) -> Path:
 
 
 def _kept(folder: Path, key: str, warn: Callable[[str], None]) -> Row | None:
-    """The outcome that is kept under ``key``; a damaged one is told, and put aside."""
+    """The outcome that is kept under ``key``; a damaged one is told, and put aside.
+
+    Raises
+    ------
+    LabError
+        If it cannot be read.
+    """
     path = _file(folder, key)
     try:
         return results.row_from(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise LabError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError) as error:
         path.replace(path.with_suffix(".damaged"))
         warn(f"{path}: damaged ({error}); simulated again")
