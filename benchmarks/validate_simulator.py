@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import signal
 import statistics
 import sys
@@ -33,6 +32,7 @@ from typing import Any
 import psutil
 
 from benchmarks.hosts import Link, World, why_not
+from benchmarks.machine import machine, settings
 from blockswarm.model.config import ModelConfig
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node
@@ -331,9 +331,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(rows[-1])
     print("why they differ: " + "; ".join(DIFFERENCES))
     if options.json:
-        machine = {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
-        settings = {"rounds": options.rounds, "round_seconds": options.round_seconds, "seed": options.seed}
-        print(json.dumps({"rows": rows, "differences": DIFFERENCES, "settings": settings, "machine": machine}))
+        about = {"settings": settings(options), "machine": machine()}
+        print(json.dumps({"rows": rows, "differences": DIFFERENCES, **about}))
     return 0 if all(row["passes"] for row in rows) else 1
 
 

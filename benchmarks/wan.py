@@ -19,16 +19,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
-
 from benchmarks.hosts import Link, World, why_not
+from benchmarks.machine import machine, settings
 from blockswarm.model.config import SIZES
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node
@@ -225,17 +223,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (reason := why_not()) is not None:
         print(f"error: {reason}", file=sys.stderr)
         return 1
-    settings = (options.rounds, options.round_seconds, options.data, options.seed)
     rows = []
     for name in options.scenarios:
         for mode in options.modes:
-            rows.append(run(name, mode, *settings))
+            rows.append(run(name, mode, options.rounds, options.round_seconds, options.data, options.seed))
             if not options.json:
                 print(rows[-1], flush=True)
-    machine = {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
-    made = {key: value for key, value in vars(options).items() if key not in ("json", "scenarios", "modes")}
     if options.json:
-        print(json.dumps({"rows": rows, "settings": made, "machine": machine}))
+        print(json.dumps({"rows": rows, "settings": settings(options), "machine": machine()}))
     return 0
 
 

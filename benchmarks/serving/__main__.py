@@ -28,7 +28,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import platform
 import re
 import subprocess
 import sys
@@ -39,9 +38,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from benchmarks.hosts import FREE, Link, World, why_not
+from benchmarks.machine import machine, settings
 from blockswarm.model.config import SIZES
 from blockswarm.model.corpus import open_corpus
 from blockswarm.model.ngram_file import build_ngram_file
@@ -267,10 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for size in [options.size, *options.shapes]:
             found, about[size] = run(options, size, folder)
             rows += found
-    made = {key: value for key, value in vars(options).items() if key != "json"}
-    machine = {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     if options.json:
-        print(json.dumps({"rows": rows, "models": about, "settings": made, "machine": machine}))
+        print(json.dumps({"rows": rows, "models": about, "settings": settings(options), "machine": machine()}))
     return 0
 
 

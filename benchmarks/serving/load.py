@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -21,8 +20,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import psutil
-
+from benchmarks.machine import machine, settings
 from blockswarm.model.config import SIZES
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node
@@ -104,10 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     top.add_argument("--json", action="store_true", help="print one JSON object last")
     options = top.parse_args(arguments)
     rows = run(options)
-    made = {key: value for key, value in vars(options).items() if key != "json"}
-    machine = {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     if options.json:
-        print(json.dumps({"rows": rows, "settings": made, "machine": machine}))
+        print(json.dumps({"rows": rows, "settings": settings(options), "machine": machine()}))
     return 0
 
 
