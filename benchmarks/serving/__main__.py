@@ -154,14 +154,11 @@ class Bench:
     def rows(self, rtt: float) -> list[dict[str, Any]]:
         """Everything that is measured at one round trip time."""
         self.shape(rtt)
-        first, last = self.start_pipeline()
         options = self.options
         heldout = open_corpus(options.data, context=self.model.context).heldout
         places = np.random.default_rng(options.seed).integers(0, len(heldout) - PROMPT_BYTES, options.prompts)
         plan = {
             "peers": str(self.swarm.peers_file),
-            "first": first,
-            "last": last,
             "context": self.model.context,
             "prompts": [heldout[place : place + PROMPT_BYTES].tobytes().hex() for place in places],
             "readouts": [{"exact": "parallel"}.get(mode, mode) for mode in self.modes],
@@ -171,9 +168,10 @@ class Bench:
             "draft": options.draft if self.modes != ["one-sweep"] else "none",
         }
         file = self.swarm.folder / "plan.json"
-        file.write_text(json.dumps(plan))
         command = [sys.executable, "-m", "benchmarks.serving.client", str(file)]
         try:
+            plan["first"], plan["last"] = self.start_pipeline()
+            file.write_text(json.dumps(plan))
             done = self.world[CLIENT].run(command, timeout=CLIENT_SECONDS, stderr=None)
         finally:
             self.end_pipeline()
