@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from blockswarm.lab.errors import LabError, LabUsageError
 from blockswarm.lab.learning import results
 from blockswarm.lab.learning.policy import policy_from
@@ -23,6 +26,7 @@ from blockswarm.lab.processes import Task, run_tasks
 from blockswarm.lab.run import refuse_other_settings, size_of
 from blockswarm.lab.store import Score
 from blockswarm.lab.tasks import Worker
+from blockswarm.lab.text import LabText
 from blockswarm.lab.training import Trained
 from blockswarm.lab.wants import CACHE, Source, Step
 from blockswarm.lab.writing import write_file
@@ -154,7 +158,7 @@ def _prepare(asked: Run) -> _Prepared:
         "recipe": pace.model_dump(),
         "data": text.name,
         "data_sha256": text.corpus.digest.hex(),
-        "part": "test" if text.has_test else "valid",
+        "part": _part(text),
         "eval_bytes": asked.eval_bytes,
     }
     return _Prepared(
@@ -163,6 +167,11 @@ def _prepare(asked: Run) -> _Prepared:
         {_key(frame, case): case for case in cases},
         {regime.name: regime.paper.model_dump() for regime in regimes if regime.paper},
     )
+
+
+def _part(text: LabText) -> str:
+    """The part that is measured at the end."""
+    return "test" if text.has_test else "valid"
 
 
 def _key(frame: list[Any], case: Case) -> str:
@@ -235,26 +244,26 @@ def do_case(key: str, case: Case) -> None:
     worker, name = Worker, f"{case.regime.name} {case.policy.name} seed {case.seed}"
     began = time.monotonic()
 
-    def ce(plan: Plan, trained: Trained, readout: str, part: str, most: int) -> float:
-        text = worker.text.part(part)[: most or None]
-        log_probs = measure(Stack([(plan, trained)], worker.device), text, [readout])[readout]
-        return Score.of(log_probs).whole.nats_per_byte
+    def ce(states: tuple[Plan, Trained], text: NDArray[np.uint8], *readouts: str) -> list[float]:
+        found = measure(Stack([states], worker.device), text, readouts)
+        return [Score.of(found[readout]).whole.nats_per_byte for readout in readouts]
 
     def look(plan: Plan, trained: Trained) -> float:
-        return ce(plan, trained, "parallel", "valid", LOOK_BYTES)
+        return ce((plan, trained), worker.text.part("valid")[:LOOK_BYTES], "parallel")[0]
 
     def progress(share: float) -> None:
         worker.report(Step(name, min(99, math.floor(100 * share)), 100))
 
     outcome = simulate(case, worker.text, look=look, progress=progress)
     assert outcome.states is not None
-    part, most = "test" if worker.text.has_test else "valid", worker.source.eval_bytes
+    measured = worker.source.measured(worker.text, _part(worker.text))
+    final_ce, sweep_ce = ce(outcome.states, measured, "parallel", "sweep")
     row = Row(
         regime=case.regime.name,
         policy=case.policy.name,
         seed=case.seed,
-        final_ce=ce(*outcome.states, "parallel", part, most),
-        sweep_ce=ce(*outcome.states, "sweep", part, most),
+        final_ce=final_ce,
+        sweep_ce=sweep_ce,
         participation=outcome.accepted / outcome.asked,
         reachable=outcome.reachable / outcome.asked,
         wall_s=outcome.wall_s,
