@@ -41,6 +41,7 @@ import numpy as np
 
 from benchmarks.hosts import FREE, Link, World, why_not
 from benchmarks.machine import machine, settings
+from benchmarks.watching import heldout_ce
 from blockswarm.model.config import SIZES
 from blockswarm.model.corpus import open_corpus
 from blockswarm.model.ngram_file import build_ngram_file
@@ -112,12 +113,6 @@ class Bench:
             nodes.append(self.swarm.start_volunteer(block, listen=host.listen, launch=host.popen))
         for node in nodes:
             node.wait_event("trained", timeout=TRAIN_SECONDS)
-
-    def ce(self) -> float:
-        """Held-out cross-entropy of the parallel readout, nats per byte."""
-        options = ("--peers-file", str(self.swarm.peers_file), "--max-bytes", "4096", "--readout", "parallel", "--json")
-        done = self.swarm.command("evaluate", *options, timeout=300, launch=self.world[CLIENT].popen)
-        return float(json.loads(done.stdout)["ce"]["parallel"])
 
     def shape(self, rtt: float) -> None:
         """Make every line as slow as this."""
@@ -241,7 +236,7 @@ def run(options: argparse.Namespace, size: str, folder: str) -> tuple[list[dict[
         if counts is not None:
             bench.serve_counts(file)
         if trained:
-            about["ce"] = bench.ce()
+            about["ce"] = heldout_ce(swarm, world[CLIENT].popen)
             told(f"{size}: held-out cross-entropy {about['ce']:.3f} nats per byte (parallel readout)")
         for rtt in options.rtts:
             found = bench.rows(rtt)
