@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from blockswarm.model.config import SIZES
+from blockswarm.pictures import pyplot, save_picture
 from blockswarm.swarm.manifest import create_manifest
 from blockswarm.swarm.simulation.directory import KEY_RECORDS
 from blockswarm.swarm.simulation.report import Resources, report
@@ -97,12 +98,7 @@ def written(value: float | None) -> str:
 
 def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """Growth with size, one panel a figure, sizes on a logarithmic axis."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(4, 3, figsize=(11, 11), layout="constrained")
+    figure, axes = pyplot().subplots(4, 3, figsize=(11, 11), layout="constrained")
     figure.suptitle("Simulated growth with the number of volunteers")
     for axis, (title, value) in zip(axes.flat, SHOWN.values(), strict=True):
         for (name, rows), colour, marker in zip(found.items(), ("#c1440e", "#1b4965"), "os", strict=True):
@@ -112,12 +108,10 @@ def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
         axis.set_xscale("log")
         axis.set_ylim(0, None)
         axis.set_title(title, fontsize=9, loc="left")
-        axis.spines[["top", "right"]].set_visible(False)
     axes.flat[0].legend(frameon=False, fontsize=8)
     for axis in axes[-1]:
         axis.set_xlabel("volunteers")
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
+    save_picture(figure, path, dpi=110)
 
 
 def main() -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import signal
 import statistics
 import sys
@@ -33,11 +32,12 @@ from typing import Any
 import psutil
 
 from benchmarks.hosts import Link, World, why_not
+from benchmarks.machine import machine, settings
+from benchmarks.watching import round_now, wait_for_reports_of
 from blockswarm.model.config import ModelConfig
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
-from blockswarm.swarm.policy.phases import times_of
 from blockswarm.swarm.simulation.peers import PURPOSES
 from blockswarm.swarm.simulation.scenario import read_scenario
 from blockswarm.swarm.simulation.shape import SwarmShape
@@ -130,7 +130,7 @@ class Real:
             self.ids.append(node.wait_event("ready", timeout=max(1.0, deadline - time.monotonic()))["peer_id"])
         for node in self.nodes:
             node.wait_event("training", timeout=max(1.0, deadline - time.monotonic()))
-        return int((time.time() - manifest.genesis_time) // manifest.rounds.seconds) + 2
+        return round_now(self.swarm) + 1
 
     def wait_until(self, moment: float) -> None:
         """Until ``moment``, seconds since the genesis."""
@@ -145,9 +145,10 @@ class Real:
         self.wait_until((middle - 1) * seconds + 0.5)
         self.nodes[self.scenario.leaves].kill(signal.SIGINT)
         left = time.time() - self.swarm.manifest.genesis_time
-        self.wait_until((first + rounds - 1) * seconds)
+        last = first + rounds - 1
+        self.wait_until(last * seconds)
         wire = self._sent() - before
-        time.sleep(2.0)  # reports come after the close
+        wait_for_reports_of(self.swarm, last)
         counted = [number for number in range(first, first + rounds) if number != middle]
         for node in self.nodes:
             node.poll()
@@ -289,13 +290,11 @@ def run(name: str, rounds: int, round_seconds: float, seed: int, folder: Path | 
         figures, middle, left = real.measure(first, rounds)
         late = world.lateness()
         rows = compare(figures, simulate(real, first, rounds, middle, left))
-        lengths = swarm.manifest.rounds.lengths
-        close = times_of(1, 0.0, round_seconds, lengths)
         return {
             "scenario": name,
             "passes": all(row.get("within", True) for row in rows.values()),
             "figures": rows,
-            "phases_s": round(close.close - close.train_end, 3),
+            "phases_s": round(swarm.manifest.rounds.lengths.total, 3),
             "bench_late_share": round(late.late / max(1, late.packets), 4),
             "load": round(psutil.getloadavg()[0], 1),
         }
@@ -331,9 +330,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(rows[-1])
     print("why they differ: " + "; ".join(DIFFERENCES))
     if options.json:
-        machine = {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
-        settings = {"rounds": options.rounds, "round_seconds": options.round_seconds, "seed": options.seed}
-        print(json.dumps({"rows": rows, "differences": DIFFERENCES, "settings": settings, "machine": machine}))
+        about = {"settings": settings(options), "machine": machine()}
+        print(json.dumps({"rows": rows, "differences": DIFFERENCES, **about}))
     return 0 if all(row["passes"] for row in rows) else 1
 
 

@@ -19,21 +19,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
-
 from benchmarks.hosts import Link, World, why_not
+from benchmarks.machine import machine, settings
+from benchmarks.watching import heldout_ce, round_now, wait_for_reports_of
 from blockswarm.model.config import SIZES
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node
 from blockswarm.swarm.manifest import Manifest, create_manifest
-from blockswarm.swarm.policy.phases import times_of
 
 HOSTS = 3
 RATE_MBIT = 20.0
@@ -46,8 +44,6 @@ AWAY_ROUNDS = 2
 
 START_SECONDS = 120.0
 """Longest time until everybody trains."""
-
-EVAL_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -133,17 +129,7 @@ class Row:
         deadline = time.monotonic() + START_SECONDS
         for node, _ in self.nodes:
             node.wait_event("training", timeout=max(1.0, deadline - time.monotonic()))
-        return self._round_now() + 1
-
-    def _round_now(self) -> int:
-        settings = self.swarm.manifest.rounds
-        return int((time.time() - self.swarm.manifest.genesis_time) // settings.seconds) + 1
-
-    def wait_for_end_of(self, number: int) -> None:
-        """Until a little after the close of a round."""
-        manifest = self.swarm.manifest
-        close = times_of(number, manifest.genesis_time, manifest.rounds.seconds, manifest.rounds.lengths).close
-        time.sleep(max(0.0, close + 2.0 - time.time()))
+        return round_now(self.swarm) + 1
 
     def measure(self, first: int, rounds: int, told: Callable[[str], None]) -> Tally:
         """Let rounds pass; what was reported of them."""
@@ -156,7 +142,7 @@ class Row:
                 gone = range(number, number + AWAY_ROUNDS + 1)
             elif gone and number == gone.stop - 1:
                 self.world.heal(2)
-            self.wait_for_end_of(number)
+            wait_for_reports_of(self.swarm, number)
             for node, place in self.nodes:
                 if not (number in gone and place == 2):
                     self._count(tally, node, number)
@@ -169,13 +155,6 @@ class Row:
         if report is not None:
             tally.accepted += report["committed"] and report["own_accepted"]
             tally.waiting.append(1.0 - report["busy_share"])
-
-    def ce(self) -> float:
-        """Held-out cross-entropy of what the swarm serves now."""
-        peers = ("--peers-file", str(self.swarm.peers_file))
-        options = ("evaluate", *peers, "--max-bytes", "4096", "--readout", "parallel", "--json")
-        done = self.swarm.command(*options, timeout=EVAL_SECONDS, launch=self.world[0].popen)
-        return float(json.loads(done.stdout)["ce"]["parallel"])
 
     def gigabytes(self) -> float:
         """Sent between hosts so far."""
@@ -202,7 +181,7 @@ def run(name: str, mode: str, rounds: int, round_seconds: float, data: str, seed
             "mode": mode,
             "participation": round(tally.participation, 4),
             "wait_share": round(tally.wait_share, 4),
-            "ce_final": round(row.ce(), 4),
+            "ce_final": round(heldout_ce(swarm, world[0].popen), 4),
             "gigabytes": round(moved, 4),
             "bench_late_share": round(late.late / max(1, late.packets), 4),
         }
@@ -225,17 +204,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (reason := why_not()) is not None:
         print(f"error: {reason}", file=sys.stderr)
         return 1
-    settings = (options.rounds, options.round_seconds, options.data, options.seed)
     rows = []
     for name in options.scenarios:
         for mode in options.modes:
-            rows.append(run(name, mode, *settings))
+            rows.append(run(name, mode, options.rounds, options.round_seconds, options.data, options.seed))
             if not options.json:
                 print(rows[-1], flush=True)
-    machine = {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
-    made = {key: value for key, value in vars(options).items() if key not in ("json", "scenarios", "modes")}
     if options.json:
-        print(json.dumps({"rows": rows, "settings": made, "machine": machine}))
+        print(json.dumps({"rows": rows, "settings": settings(options), "machine": machine()}))
     return 0
 
 

@@ -6,26 +6,14 @@ from pathlib import Path
 
 import click
 
-from blockswarm.cli.options import PathType, seeds
+from blockswarm.cli.options import PathType, json_output, learning_on, seeds, working_in_processes
 from blockswarm.cli.output import print_json
 
 
 @click.command()
 @click.argument("name")
-@click.option(
-    "--size",
-    default="tiny",
-    show_default=True,
-    help="tiny, small, base (the paper's shapes, for a GPU), or smoke (a trial run of seconds).",
-)
+@learning_on
 @click.option("--seeds", type=seeds, default="0,1,2", show_default=True, metavar="N,N…")
-@click.option(
-    "--data",
-    default="docs",
-    show_default=True,
-    metavar="SPEC",
-    help="docs, a file or folder, hf:<dataset>, or a folder with train.txt, valid.txt and test.txt.",
-)
 @click.option("--steps", type=click.IntRange(0), default=0, help="Optimizer steps. [default: the experiment's own]")
 @click.option(
     "--eval-bytes", type=click.IntRange(0), default=0, help="Bytes of each held-out part to measure. [default: all]"
@@ -42,10 +30,9 @@ from blockswarm.cli.output import print_json
 @click.option(
     "--save", type=PathType, metavar="DIR", help="Write the first stack of blocks of the first seed as a model folder."
 )
-@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes at work.")
-@click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads of each.")
+@working_in_processes
 @click.option("--device", default="cpu", show_default=True, help="torch device.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")
+@json_output
 def command(
     name: str,
     size: str,

@@ -144,6 +144,39 @@ def hosting(function: Function) -> Function:
     return function
 
 
+def learning_on(function: Function) -> Function:
+    """``--size`` and ``--data``: what an experiment trains, and on what."""
+    for option in (
+        click.option(
+            "--data",
+            default="docs",
+            show_default=True,
+            metavar="SPEC",
+            help="docs, a file or folder, hf:<dataset>, or a folder with train.txt, valid.txt and test.txt.",
+        ),
+        click.option(
+            "--size",
+            default="tiny",
+            show_default=True,
+            help="tiny, small, base (the paper's shapes, for a GPU), or smoke (a trial run of seconds).",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def working_in_processes(function: Function) -> Function:
+    """``--jobs`` and ``--threads``: how much of this machine an experiment takes."""
+    for option in (
+        click.option(
+            "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads of each."
+        ),
+        click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes at work."),
+    ):
+        function = option(function)
+    return function
+
+
 json_output = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from blockswarm.cli.entry import EXIT_INTERRUPTED
-from blockswarm.cli.options import PathType, seeds
+from blockswarm.cli.options import PathType, json_output, learning_on, seeds, working_in_processes
 from blockswarm.cli.output import print_json
 
 
@@ -35,18 +35,11 @@ from blockswarm.cli.output import print_json
     metavar="NAME|FILE",
     help="Payload, speeds, blocks, replicas and rounds: paper, own (updates as large as they are), or a TOML file.",
 )
-@click.option("--size", default="tiny", show_default=True, help="tiny, small, base, or smoke (a trial run of seconds).")
+@learning_on
 @click.option("--blocks", type=click.IntRange(1, 256), help="Instead of the recipe's.")
 @click.option("--replicas", type=click.IntRange(1, 64), help="Workers of each block, instead of the recipe's.")
 @click.option("--rounds", type=click.IntRange(1, 10_000), help="Deadlines, instead of the recipe's.")
 @click.option("--seeds", type=seeds, default="0", show_default=True, metavar="N,N…")
-@click.option(
-    "--data",
-    default="docs",
-    show_default=True,
-    metavar="SPEC",
-    help="docs, a file or folder, hf:<dataset>, or a folder with train.txt, valid.txt and test.txt.",
-)
 @click.option(
     "--eval-bytes",
     type=click.IntRange(0),
@@ -62,9 +55,8 @@ from blockswarm.cli.output import print_json
     metavar="DIR",
     help="Folder for JSON, CSV, table and pictures; what is there already is not simulated again.",
 )
-@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes at work.")
-@click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="CPU threads of each.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line.")
+@working_in_processes
+@json_output
 def learning(
     regimes: tuple[str, ...],
     policies: tuple[str, ...],
@@ -94,11 +86,12 @@ def learning(
     """
     from blockswarm.cli.progress import TaskBars
     from blockswarm.lab.learning.regime import REGIMES
-    from blockswarm.lab.learning.report import require_matplotlib, write_report
+    from blockswarm.lab.learning.report import write_report
     from blockswarm.lab.learning.results import table
     from blockswarm.lab.learning.run import POLICIES, Run, run
+    from blockswarm.pictures import pyplot
 
-    require_matplotlib()
+    pyplot()  # before hours of work, not after them
     asked = Run(
         regimes=regimes or REGIMES,
         policies=policies or POLICIES,

@@ -63,8 +63,9 @@ def swarm(
       blockswarm simulate swarm --scenario loss --plot loss.png
       blockswarm simulate swarm --manifest swarm.toml --scenario mine.toml --json
     """
+    from blockswarm.pictures import pyplot
     from blockswarm.swarm.manifest import Manifest
-    from blockswarm.swarm.simulation.plots import draw, require_matplotlib
+    from blockswarm.swarm.simulation.plots import draw
     from blockswarm.swarm.simulation.report import Resources, lines, report
     from blockswarm.swarm.simulation.scenario import scenario_from
     from blockswarm.swarm.simulation.shape import SwarmShape, default_manifest
@@ -73,7 +74,7 @@ def swarm(
     chosen = scenario_from(scenario)
     shape = SwarmShape.of(default_manifest() if manifest is None else Manifest.load(manifest))
     if plot is not None:
-        require_matplotlib()
+        pyplot()  # before hours of work, not after them
     begin = time.monotonic()
     simulation = Simulation(shape, chosen, peers=peers, hours=hours, seed=seed, source=scenario)
     interrupted = _run(simulation)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from blockswarm.lab.errors import LabError
 from blockswarm.lab.experiment import Experiment
 from blockswarm.lab.results import Figures
+from blockswarm.pictures import INK, MARKERS, pyplot, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK = ("#1b4965", "#c1440e", "#4f772d", "#7b2d8b", "#b08900", "#2a9d8f", "#6c757d", "#9e2a2b")
-"""Line colours that stay apart in grey and for the colour-blind together with the markers."""
-MARKERS = "osD^vPX*"
 WIDTH_INCHES = 6.0
 LEVELS = {"end_to_end_full": "end-to-end, full depth", "control_ensemble": "averaged plain models", "ngram": "counts"}
 """Baselines drawn as level lines."""
@@ -34,37 +31,25 @@ def draw(experiment: Experiment, figures: Figures, path: Path) -> None:
 
     Raises
     ------
-    LabError
+    PictureError
         If matplotlib is not installed, or the file cannot be written.
     """
-    try:
-        import matplotlib
-
-        matplotlib.use("agg")
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise LabError(f"figures need matplotlib ({error}): pip install 'blockswarm[experiments]'") from error
     lines = bool(figures.curves or experiment.axis)
     rows = len(figures.summary())
-    pyplot.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    figure, axes = pyplot.subplots(figsize=(WIDTH_INCHES, 4.0 if lines else 0.24 * rows + 1.0), dpi=160)
-    try:
-        if figures.curves:
-            _curves(axes, figures)
-        elif experiment.axis:
-            _lines(axes, figures, experiment.axis)
-        else:
-            _dots(axes, figures)
-        if lines:
-            _levels(axes, figures)
-            axes.legend(fontsize=7, frameon=False)
-        axes.set_title(f"{experiment.title}\n{_frame(figures)}", fontsize=8, loc="left")
-        figure.tight_layout()
-        figure.savefig(path, metadata={"Software": None})
-    except OSError as error:
-        raise LabError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        pyplot.close(figure)
+    size = (WIDTH_INCHES, 4.0 if lines else 0.24 * rows + 1.0)
+    figure, axes = pyplot(font_size=9).subplots(figsize=size, dpi=160)
+    if figures.curves:
+        _curves(axes, figures)
+    elif experiment.axis:
+        _lines(axes, figures, experiment.axis)
+    else:
+        _dots(axes, figures)
+    if lines:
+        _levels(axes, figures)
+        axes.legend(fontsize=7, frameon=False)
+    axes.set_title(f"{experiment.title}\n{_frame(figures)}", fontsize=8, loc="left")
+    figure.tight_layout()
+    save_picture(figure, path)
 
 
 def _frame(figures: Figures) -> str:

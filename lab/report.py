@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from blockswarm.files import write_atomically
 from blockswarm.lab.errors import LabError, LabUsageError
 from blockswarm.lab.experiment import Experiment
 from blockswarm.lab.experiments import EXPERIMENTS
 from blockswarm.lab.figures import draw
 from blockswarm.lab.results import Figures, further_table, load, table
 from blockswarm.lab.wants import CACHE
+from blockswarm.lab.writing import write_file
 
 
 def write(folder: Path, figures: Figures) -> list[Path]:
@@ -18,10 +18,7 @@ def write(folder: Path, figures: Figures) -> list[Path]:
     experiment = EXPERIMENTS[figures.experiment]
     stem = folder / figures.experiment
     draw(experiment, figures, stem.with_suffix(".png"))
-    try:
-        write_atomically(stem.with_suffix(".md"), page(experiment, figures, f"{figures.experiment}.png").encode())
-    except OSError as error:
-        raise LabError(f"{stem}.md: cannot be written: {error.strerror or error}") from error
+    write_file(stem.with_suffix(".md"), page(experiment, figures, f"{figures.experiment}.png"))
     return [stem.with_suffix(suffix) for suffix in (".json", ".csv", ".md", ".png")]
 
 
@@ -67,11 +64,11 @@ def assemble(folder: Path, target: Path) -> list[str]:
             draw(EXPERIMENTS[path.stem], figures, path.with_suffix(".png"))
             link = path.with_suffix(".png").relative_to(target.parent).as_posix()
             parts.append(page(EXPERIMENTS[path.stem], figures, link))
-        write_atomically(target, "\n".join(parts).encode())
     except ValueError as error:
         raise LabUsageError(f"{target}: must stand above {folder}, which it links to") from error
     except OSError as error:
-        raise LabError(f"{target}: cannot be written: {error.strerror or error}") from error
+        raise LabError(f"{preface}: cannot be read: {error.strerror or error}") from error
+    write_file(target, "\n".join(parts))
     return [path.relative_to(folder).with_suffix("").as_posix() for path in found]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
@@ -14,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from blockswarm.files import write_atomically
 from blockswarm.lab.errors import LabError, LabUsageError
+from blockswarm.lab.writing import csv_text, write_file
 from blockswarm.naming import option
 
 FORMAT = "blockswarm-experiment-2"
@@ -129,13 +127,10 @@ def save(folder: Path, figures: Figures) -> Path:
         "curves": figures.curves,
         "also": figures.also,
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = stem.with_suffix(".json")
-        write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
-        write_atomically(stem.with_suffix(".csv"), _csv(figures.rows).encode())
-    except OSError as error:
-        raise LabError(f"{stem}: cannot be written: {error.strerror or error}") from error
+    path = stem.with_suffix(".json")
+    write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    columns = [name for name in Row.__dataclass_fields__ if name != "facts"]
+    write_file(stem.with_suffix(".csv"), csv_text(figures.rows, columns))
     return path
 
 
@@ -175,15 +170,6 @@ def load(path: Path) -> Figures:
         raise LabUsageError(
             f"{path}: damaged or half-written ({error}); remove it or give another {option('output')}"
         ) from error
-
-
-def _csv(rows: list[Row]) -> str:
-    out = io.StringIO()
-    columns = [name for name in Row.__dataclass_fields__ if name != "facts"]
-    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(vars(row) for row in rows)
-    return out.getvalue()
 
 
 def table(figures: Figures) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,22 @@ class Run:
     """Whether figures of the same settings that are there already are continued; their seeds stay."""
     save: Path | None = None
     """Folder for the first stack of blocks of the first seed."""
+
+
+def size_of(name: str) -> ModelConfig:
+    """The size called ``name``; raises ``LabError``, which lists them, if there is none."""
+    if name not in LAB_SIZES:
+        raise LabUsageError(f"no size {name!r}; there are {', '.join(LAB_SIZES)}")
+    return LAB_SIZES[name]
+
+
+def refuse_other_settings(path: Path, kept: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Raise ``LabError`` where the figures at ``path`` were made with other settings than those asked for."""
+    differing = [key for key, value in asked.items() if kept.get(key) != value]
+    if differing:
+        raise LabUsageError(
+            f"{path}: holds figures of other settings ({', '.join(differing)}); give another {option('output')}"
+        )
 
 
 def find(name: str) -> Experiment:
@@ -135,10 +151,8 @@ def _save_model(asked: Run, bench: Bench, plans: Sequence[Plan]) -> None:
 
 
 def _setting(asked: Run, experiment: Experiment) -> Setting:
-    if asked.size not in LAB_SIZES:
-        raise LabUsageError(f"no size {asked.size!r}; there are {', '.join(LAB_SIZES)}")
     setting = Setting(
-        model=LAB_SIZES[asked.size],
+        model=size_of(asked.size),
         recipe=RECIPES["default"],
         paper=RECIPES["paper"],
         steps=asked.steps or experiment.steps,
@@ -157,11 +171,7 @@ def _kept(asked: Run, settings: dict[str, Any]) -> Figures | None:
             "starts elsewhere"
         )
     kept = load(path)
-    differing = [key for key, value in settings.items() if kept.settings.get(key) != value]
-    if differing:
-        raise LabUsageError(
-            f"{path}: holds figures of other settings ({', '.join(differing)}); give another {option('output')}"
-        )
+    refuse_other_settings(path, kept.settings, settings)
     return kept
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from blockswarm.files import write_atomically
 from blockswarm.lab.errors import LabError
 from blockswarm.lab.training import Trained
+from blockswarm.lab.writing import write_file
 from blockswarm.model.scoring import STRETCH, TextScore, score_of
 
 Arrays = dict[str, NDArray[Any]]
@@ -92,11 +92,7 @@ class Store:
     def _write(self, name: str, arrays: Arrays, notes: dict[str, str]) -> None:
         arrays = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
         notes = {**notes, "sha256": _digest(arrays, notes)}
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder / name, save(arrays, metadata=notes))
-        except OSError as error:
-            raise LabError(f"{self.folder / name}: cannot be written: {error.strerror or error}") from error
+        write_file(self.folder / name, save(arrays, metadata=notes))
 
     def _read(self, name: str) -> tuple[Arrays, dict[str, str]] | None:
         path = self.folder / name

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blockswarm.files import write_atomically
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.store import Score, Store
 from blockswarm.lab.text import LabText
 from blockswarm.lab.training import Trained
 from blockswarm.lab.wants import FITTED_BYTES, NGRAM, NGRAM_ORDER, WATCHED_BYTES, Source, Step, Want, counts_name
+from blockswarm.lab.writing import write_file
 
 if TYPE_CHECKING:
     from blockswarm.lab.measuring import Stack
@@ -104,8 +104,7 @@ def do_counting(name: str, _: None) -> None:
     worker = Worker
     path = worker.store.folder / name
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, build_ngram_file(worker.text.corpus.train, order=NGRAM_ORDER))
+        write_file(path, build_ngram_file(worker.text.corpus.train, order=NGRAM_ORDER))
 
 
 def _counts() -> NgramModel:

@@ -2,6 +2,7 @@
 # The figures of docs/simulator.md: every regime with the paper's payload and speeds, elastic steps beside fixed ones.
 # Goes on where it stopped. DATA: as --data takes it. OUTPUT: folder of the figures. JOBS: processes at work.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 DATA=${DATA:-docs} OUTPUT=${OUTPUT:-docs/results/learning} JOBS=${JOBS:-1} SEEDS=${SEEDS:-0}
 
 simulate() { blockswarm simulate learning --data "$DATA" --output "$OUTPUT" --jobs "$JOBS" --seeds "$SEEDS" "$@"; }

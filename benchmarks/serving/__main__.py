@@ -28,7 +28,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import platform
 import re
 import subprocess
 import sys
@@ -39,9 +38,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from benchmarks.hosts import FREE, Link, World, why_not
+from benchmarks.machine import machine, settings
+from benchmarks.watching import heldout_ce
 from blockswarm.model.config import SIZES
 from blockswarm.model.corpus import open_corpus
 from blockswarm.model.ngram_file import build_ngram_file
@@ -114,12 +114,6 @@ class Bench:
         for node in nodes:
             node.wait_event("trained", timeout=TRAIN_SECONDS)
 
-    def ce(self) -> float:
-        """Held-out cross-entropy of the parallel readout, nats per byte."""
-        options = ("--peers-file", str(self.swarm.peers_file), "--max-bytes", "4096", "--readout", "parallel", "--json")
-        done = self.swarm.command("evaluate", *options, timeout=300, launch=self.world[CLIENT].popen)
-        return float(json.loads(done.stdout)["ce"]["parallel"])
-
     def shape(self, rtt: float) -> None:
         """Make every line as slow as this."""
         line = Link(delay_ms=rtt / 2)
@@ -155,14 +149,11 @@ class Bench:
     def rows(self, rtt: float) -> list[dict[str, Any]]:
         """Everything that is measured at one round trip time."""
         self.shape(rtt)
-        first, last = self.start_pipeline()
         options = self.options
         heldout = open_corpus(options.data, context=self.model.context).heldout
         places = np.random.default_rng(options.seed).integers(0, len(heldout) - PROMPT_BYTES, options.prompts)
         plan = {
             "peers": str(self.swarm.peers_file),
-            "first": first,
-            "last": last,
             "context": self.model.context,
             "prompts": [heldout[place : place + PROMPT_BYTES].tobytes().hex() for place in places],
             "readouts": [{"exact": "parallel"}.get(mode, mode) for mode in self.modes],
@@ -172,9 +163,10 @@ class Bench:
             "draft": options.draft if self.modes != ["one-sweep"] else "none",
         }
         file = self.swarm.folder / "plan.json"
-        file.write_text(json.dumps(plan))
         command = [sys.executable, "-m", "benchmarks.serving.client", str(file)]
         try:
+            plan["first"], plan["last"] = self.start_pipeline()
+            file.write_text(json.dumps(plan))
             done = self.world[CLIENT].run(command, timeout=CLIENT_SECONDS, stderr=None)
         finally:
             self.end_pipeline()
@@ -244,7 +236,7 @@ def run(options: argparse.Namespace, size: str, folder: str) -> tuple[list[dict[
         if counts is not None:
             bench.serve_counts(file)
         if trained:
-            about["ce"] = bench.ce()
+            about["ce"] = heldout_ce(swarm, world[CLIENT].popen)
             told(f"{size}: held-out cross-entropy {about['ce']:.3f} nats per byte (parallel readout)")
         for rtt in options.rtts:
             found = bench.rows(rtt)
@@ -267,10 +259,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for size in [options.size, *options.shapes]:
             found, about[size] = run(options, size, folder)
             rows += found
-    made = {key: value for key, value in vars(options).items() if key != "json"}
-    machine = {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     if options.json:
-        print(json.dumps({"rows": rows, "models": about, "settings": made, "machine": machine}))
+        print(json.dumps({"rows": rows, "models": about, "settings": settings(options), "machine": machine()}))
     return 0
 
 

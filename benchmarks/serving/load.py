@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -21,25 +20,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import psutil
-
+from benchmarks.machine import machine, settings
+from benchmarks.watching import round_now, wait_for_reports_of
 from blockswarm.model.config import SIZES
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import Node
 
 START_SECONDS = 180.0
 REPLICAS = 2
-
-
-def now(swarm: LocalSwarm) -> int:
-    """The round under way."""
-    return int((time.time() - swarm.manifest.genesis_time) // swarm.manifest.rounds.seconds) + 1
-
-
-def wait_for_end_of(swarm: LocalSwarm, number: int) -> None:
-    """Until a round has closed, and its reports are written."""
-    close = swarm.manifest.genesis_time + number * swarm.manifest.rounds.seconds
-    time.sleep(max(0.0, close + 1.5 - time.time()))
 
 
 def rates(nodes: list[Node], rounds: range) -> list[float]:
@@ -68,10 +56,10 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         ]
         for node in nodes:
             node.wait_event("training", timeout=START_SECONDS)
-        wait_for_end_of(swarm, now(swarm))
+        wait_for_reports_of(swarm, round_now(swarm))
         rest = 0.0
         for callers in [0, *options.callers]:
-            first = now(swarm)
+            first = round_now(swarm)
             seconds = options.rounds * options.round_seconds
             told: dict[str, Any] = {}
             if callers:
@@ -81,8 +69,8 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                 told = json.loads(done.stdout)
             else:
                 time.sleep(seconds)
-            last = now(swarm)
-            wait_for_end_of(swarm, last)
+            last = round_now(swarm)
+            wait_for_reports_of(swarm, last)
             rate = statistics.fmean(rates(nodes, range(first + 1, last)) or [0.0])
             rest = rate if not callers else rest
             row = {"callers": callers, "samples_per_s": round(rate, 2), "training_share": round(rate / rest, 3), **told}
@@ -104,10 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     top.add_argument("--json", action="store_true", help="print one JSON object last")
     options = top.parse_args(arguments)
     rows = run(options)
-    made = {key: value for key, value in vars(options).items() if key != "json"}
-    machine = {"cpus": psutil.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     if options.json:
-        print(json.dumps({"rows": rows, "settings": made, "machine": machine}))
+        print(json.dumps({"rows": rows, "settings": settings(options), "machine": machine()}))
     return 0
 
 

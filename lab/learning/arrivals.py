@@ -57,18 +57,21 @@ class Arrivals:
         random = np.random.Generator(philox("learning-workers", seed))
         self._own = np.stack([random.permutation(quantiles) for _ in range(3)], axis=1)
 
-    def trip(self, worker: int, round_number: int) -> Trip:
-        """What ``worker`` meets in a round; round 0 stands for the download with which it joined."""
-        regime = self._regime
+    def trips(self, round_number: int) -> list[Trip]:
+        """What each worker meets in a round; round 0 stands for the downloads with which they joined."""
         random = np.random.Generator(philox("learning-round", self._seed, round_number))
-        own, now = self._own[worker], random.standard_normal((self._workers, 3))[worker]
-        lost = random.random(self._workers)[worker] < regime.dropout
+        now = random.standard_normal((self._workers, 3))
+        lost = random.random(self._workers) < self._regime.dropout
+        return [self._trip(*met) for met in zip(self._own, now, lost.tolist(), strict=True)]
+
+    def _trip(self, own: npt.NDArray[np.float64], now: npt.NDArray[np.float64], lost: bool) -> Trip:
+        regime = self._regime
         latency = regime.latency_seconds.median * _factor(regime.latency_seconds, own, now, LATENCY)
         line = regime.up_mbit.median * 1e6 / 8 * _factor(regime.up_mbit, own, now, LINE)
         return Trip(
             step_seconds=self._step_seconds * _factor(regime.compute, own, now, COMPUTE),
             upload_seconds=latency + self._payload / line,
-            lost=bool(lost),
+            lost=lost,
         )
 
 

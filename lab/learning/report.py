@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blockswarm.lab.errors import LabError
-from blockswarm.lab.figures import INK, MARKERS, WIDTH_INCHES
-from blockswarm.lab.learning.results import STEM, Figures, table, write
+from blockswarm.lab.figures import WIDTH_INCHES
+from blockswarm.lab.learning.results import STEM, Figures, table
+from blockswarm.lab.writing import write_file
+from blockswarm.pictures import INK, MARKERS, pyplot, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TIME, PARTICIPATION = f"{STEM}-time.png", f"{STEM}-participation.png"
 PANEL_INCHES = 2.1
+FONT_SIZE = 8.0
 
 
 def write_report(folder: Path, figures: Figures) -> list[Path]:
@@ -21,14 +23,15 @@ def write_report(folder: Path, figures: Figures) -> list[Path]:
 
     Raises
     ------
+    PictureError
+        If matplotlib is not installed, or a picture cannot be written.
     LabError
-        If matplotlib is not installed, or a file cannot be written.
+        If the page cannot be written.
     """
-    require_matplotlib()
     rows = figures.summary()
-    _draw(folder / TIME, lambda: _over_time(rows))
-    _draw(folder / PARTICIPATION, lambda: _over_participation(rows))
-    write(folder / f"{STEM}.md", page(figures))
+    save_picture(_over_time(rows), folder / TIME)
+    save_picture(_over_participation(rows), folder / PARTICIPATION)
+    write_file(folder / f"{STEM}.md", page(figures))
     return [folder / name for name in (f"{STEM}.json", f"{STEM}.csv", f"{STEM}.md", TIME, PARTICIPATION)]
 
 
@@ -52,29 +55,6 @@ def page(figures: Figures) -> str:
     )  # fmt: skip
 
 
-def require_matplotlib() -> None:
-    """Raise ``LabError`` where there is no matplotlib."""
-    try:
-        import matplotlib
-
-        matplotlib.use("agg")
-    except ImportError as error:
-        raise LabError(f"figures need matplotlib ({error}): pip install 'blockswarm[experiments]'") from error
-
-
-def _draw(path: Path, make: Any) -> None:
-    from matplotlib import pyplot
-
-    pyplot.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False})
-    figure = make()
-    try:
-        figure.savefig(path, dpi=160, metadata={"Software": None})
-    except OSError as error:
-        raise LabError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        pyplot.close(figure)
-
-
 def _styles(rows: list[dict[str, Any]], what: str, of: tuple[str, ...] | str) -> dict[str, str]:
     names = dict.fromkeys(row[what] for row in rows)
     return {name: of[place % len(of)] for place, name in enumerate(names)}
@@ -82,13 +62,12 @@ def _styles(rows: list[dict[str, Any]], what: str, of: tuple[str, ...] | str) ->
 
 def _over_time(rows: list[dict[str, Any]]) -> Figure:
     """A panel for each regime, a line for each policy."""
-    from matplotlib import pyplot
-
     regimes = list(dict.fromkeys(row["regime"] for row in rows))
     colours, markers = _styles(rows, "policy", INK), _styles(rows, "policy", MARKERS)
     columns = min(2, max(1, len(regimes)))
     lines = max(1, -(-len(regimes) // columns))
-    figure, grid = pyplot.subplots(
+    figure: Figure
+    figure, grid = pyplot(FONT_SIZE).subplots(
         lines, columns, figsize=(WIDTH_INCHES, 0.7 + PANEL_INCHES * lines), squeeze=False, sharey=True
     )
     handles: dict[str, Any] = {}
@@ -117,10 +96,9 @@ def _over_time(rows: list[dict[str, Any]]) -> Figure:
 
 def _over_participation(rows: list[dict[str, Any]]) -> Figure:
     """A point for each row: colour tells the policy, shape the regime."""
-    from matplotlib import pyplot
-
     colours, markers = _styles(rows, "policy", INK), _styles(rows, "regime", MARKERS)
-    figure, axes = pyplot.subplots(figsize=(WIDTH_INCHES, 4.4))
+    figure: Figure
+    figure, axes = pyplot(FONT_SIZE).subplots(figsize=(WIDTH_INCHES, 4.4))
     for row in rows:
         axes.plot(
             row["participation"],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import statistics
@@ -12,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from blockswarm.files import write_atomically
 from blockswarm.lab.errors import LabError, LabUsageError
+from blockswarm.lab.writing import csv_text, write_file
 from blockswarm.naming import option
 
 FORMAT = "blockswarm-simulated-learning-1"
@@ -130,22 +128,9 @@ def save(folder: Path, figures: Figures) -> None:
         "published": figures.published,
         "rows": [asdict(row) for row in figures.rows],
     }
-    write(folder / f"{STEM}.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    out = io.StringIO()
+    write_file(folder / f"{STEM}.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     columns = [name for name in Row.__dataclass_fields__ if name != "curve"]
-    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(vars(row) for row in figures.rows)
-    write(folder / f"{STEM}.csv", out.getvalue())
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file of the output folder, in full or not at all; raises ``LabError``."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
-    except OSError as error:
-        raise LabError(f"{path}: cannot be written: {error.strerror or error}") from error
+    write_file(folder / f"{STEM}.csv", csv_text(figures.rows, columns))
 
 
 def load(folder: Path) -> Figures | None:
@@ -161,7 +146,7 @@ def load(folder: Path) -> Figures | None:
         content = json.loads(path.read_text())
         if content["format"] != FORMAT:
             raise ValueError("not figures of this version")
-        return Figures(content["settings"], tuple(map(row_from, content["rows"])), content["published"])
+        return Figures(dict(content["settings"]), tuple(map(row_from, content["rows"])), dict(content["published"]))
     except FileNotFoundError:
         return None
     except OSError as error:

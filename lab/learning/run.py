@@ -11,7 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from blockswarm.lab.errors import LabUsageError
+import numpy as np
+from numpy.typing import NDArray
+
+from blockswarm.lab.errors import LabError, LabUsageError
 from blockswarm.lab.learning import results
 from blockswarm.lab.learning.policy import policy_from
 from blockswarm.lab.learning.regime import REGIMES, Pace, recipe_from, regime_from, workers_of
@@ -20,11 +23,13 @@ from blockswarm.lab.learning.simulation import Case, simulate
 from blockswarm.lab.measuring import Stack, measure
 from blockswarm.lab.plan import Plan
 from blockswarm.lab.processes import Task, run_tasks
-from blockswarm.lab.run import LAB_SIZES
+from blockswarm.lab.run import refuse_other_settings, size_of
 from blockswarm.lab.store import Score
 from blockswarm.lab.tasks import Worker
+from blockswarm.lab.text import LabText
 from blockswarm.lab.training import Trained
 from blockswarm.lab.wants import CACHE, Source, Step
+from blockswarm.lab.writing import write_file
 from blockswarm.naming import option
 from blockswarm.swarm.simulation.parts import read_part
 
@@ -98,12 +103,7 @@ def run(
     kept = results.load(asked.output)
     prepared = _prepare(asked)
     if kept is not None:
-        differing = [key for key, value in prepared.settings.items() if kept.settings.get(key) != value]
-        if differing:
-            raise LabUsageError(
-                f"{asked.output}: holds figures of other settings ({', '.join(differing)}); give another "
-                f"{option('output')}"
-            )
+        refuse_other_settings(asked.output, kept.settings, prepared.settings)
     folder = asked.output / CACHE
     there = {key: _kept(folder, key, warn) for key in prepared.cases}
     tasks: list[Task] = [(do_case, key, case) for key, case in prepared.cases.items() if there[key] is None]
@@ -131,13 +131,12 @@ def run(
 
 
 def _prepare(asked: Run) -> _Prepared:
-    if asked.size not in LAB_SIZES:
-        raise LabUsageError(f"no size {asked.size!r}; there are {', '.join(LAB_SIZES)}")
+    size = size_of(asked.size)
     pace = recipe_from(asked.recipe)
     changes = {name: getattr(asked, name) for name in ("blocks", "replicas", "rounds")}
     given = {name: value for name, value in changes.items() if value is not None}
     pace = read_part(Pace, {**pace.model_dump(), **given}, source=asked.recipe)
-    model = replace(LAB_SIZES[asked.size], blocks=pace.blocks)
+    model = replace(size, blocks=pace.blocks)
     regimes = [regime_from(text) for text in dict.fromkeys(asked.regimes)]
     policies = [policy_from(name) for name in dict.fromkeys(asked.policies)]
     names = [regime.name for regime in regimes]
@@ -159,7 +158,7 @@ def _prepare(asked: Run) -> _Prepared:
         "recipe": pace.model_dump(),
         "data": text.name,
         "data_sha256": text.corpus.digest.hex(),
-        "part": "test" if text.has_test else "valid",
+        "part": _part(text),
         "eval_bytes": asked.eval_bytes,
     }
     return _Prepared(
@@ -168,6 +167,11 @@ def _prepare(asked: Run) -> _Prepared:
         {_key(frame, case): case for case in cases},
         {regime.name: regime.paper.model_dump() for regime in regimes if regime.paper},
     )
+
+
+def _part(text: LabText) -> str:
+    """The part that is measured at the end."""
+    return "test" if text.has_test else "valid"
 
 
 def _key(frame: list[Any], case: Case) -> str:
@@ -188,12 +192,20 @@ def _file(folder: Path, key: str) -> Path:
 
 
 def _kept(folder: Path, key: str, warn: Callable[[str], None]) -> Row | None:
-    """The outcome that is kept under ``key``; a damaged one is told, and put aside."""
+    """The outcome that is kept under ``key``; a damaged one is told, and put aside.
+
+    Raises
+    ------
+    LabError
+        If it cannot be read.
+    """
     path = _file(folder, key)
     try:
         return results.row_from(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise LabError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError) as error:
         path.replace(path.with_suffix(".damaged"))
         warn(f"{path}: damaged ({error}); simulated again")
@@ -232,26 +244,26 @@ def do_case(key: str, case: Case) -> None:
     worker, name = Worker, f"{case.regime.name} {case.policy.name} seed {case.seed}"
     began = time.monotonic()
 
-    def ce(plan: Plan, trained: Trained, readout: str, part: str, most: int) -> float:
-        text = worker.text.part(part)[: most or None]
-        log_probs = measure(Stack([(plan, trained)], worker.device), text, [readout])[readout]
-        return Score.of(log_probs).whole.nats_per_byte
+    def ce(states: tuple[Plan, Trained], text: NDArray[np.uint8], *readouts: str) -> list[float]:
+        found = measure(Stack([states], worker.device), text, readouts)
+        return [Score.of(found[readout]).whole.nats_per_byte for readout in readouts]
 
     def look(plan: Plan, trained: Trained) -> float:
-        return ce(plan, trained, "parallel", "valid", LOOK_BYTES)
+        return ce((plan, trained), worker.text.part("valid")[:LOOK_BYTES], "parallel")[0]
 
     def progress(share: float) -> None:
         worker.report(Step(name, min(99, math.floor(100 * share)), 100))
 
     outcome = simulate(case, worker.text, look=look, progress=progress)
     assert outcome.states is not None
-    part, most = "test" if worker.text.has_test else "valid", worker.source.eval_bytes
+    measured = worker.source.measured(worker.text, _part(worker.text))
+    final_ce, sweep_ce = ce(outcome.states, measured, "parallel", "sweep")
     row = Row(
         regime=case.regime.name,
         policy=case.policy.name,
         seed=case.seed,
-        final_ce=ce(*outcome.states, "parallel", part, most),
-        sweep_ce=ce(*outcome.states, "sweep", part, most),
+        final_ce=final_ce,
+        sweep_ce=sweep_ce,
         participation=outcome.accepted / outcome.asked,
         reachable=outcome.reachable / outcome.asked,
         wall_s=outcome.wall_s,
@@ -261,5 +273,5 @@ def do_case(key: str, case: Case) -> None:
         seconds=round(time.monotonic() - began, 1),
         curve=tuple(outcome.curve),
     )
-    results.write(_file(worker.store.folder, key), json.dumps(asdict(row)) + "\n")
+    write_file(_file(worker.store.folder, key), json.dumps(asdict(row)) + "\n")
     worker.report(Step(name, 100, 100))

@@ -134,9 +134,10 @@ class _Crowd:
             payload_bytes=self._payload,
             seed=case.seed,
         )
+        # A newcomer takes the download of the state for a first upload: that is all it knows of its line.
         self._workers = [
-            Worker(f"{block}.{replica}", _learner(case, text, block, number), uploads=[self._joined(number)])
-            for number, (block, replica) in enumerate(places)
+            Worker(f"{block}.{replica}", _learner(case, text, block, number), uploads=[trip.upload_seconds])
+            for number, ((block, replica), trip) in enumerate(zip(places, self._arrivals.trips(0), strict=True))
         ]
         rules = Rules(
             averaging=self._manifest.averaging,
@@ -161,7 +162,7 @@ class _Crowd:
         """See how many steps everybody makes before it sends, and when that arrives; the round's length, s."""
         regime, number = self._case.regime, self.outcome.rounds + 1
         self._turns = [
-            self._turn(worker, self._arrivals.trip(index, number)) for index, worker in enumerate(self._workers)
+            self._turn(worker, trip) for worker, trip in zip(self._workers, self._arrivals.trips(number), strict=True)
         ]
         return max(turn.arrival for turn in self._turns) if regime.waits else regime.deadline_seconds
 
@@ -188,8 +189,9 @@ class _Crowd:
             if case.policy.steps is not None:
                 worker.clock = outcome.wall_s
             self._train(worker, turn.steps, trip.step_seconds)
-            for subject in (self._blocks[worker.learner.block_index], self._embedding):
-                subject.snapshot(worker)
+            theta, embedding = worker.learner.read()
+            self._blocks[worker.learner.block_index].snapshot(worker, theta)
+            self._embedding.snapshot(worker, embedding)
             if case.policy.steps is None:  # it trains on while its update travels
                 self._train(worker, _steps_within(end - worker.clock, trip.step_seconds), trip.step_seconds)
             worker.uploads.append(trip.upload_seconds)
@@ -219,10 +221,6 @@ class _Crowd:
         plan = Plan(model=case.model, recipe=self._manifest.recipe, steps=1, seed=case.seed)
         thetas = [subject.state for subject in self._blocks]
         return plan, Trained(thetas, [self._embedding.state] * len(thetas))
-
-    def _joined(self, number: int) -> float:
-        """What the download of the state tells a newcomer of its line."""
-        return self._arrivals.trip(number, 0).upload_seconds
 
 
 @dataclass(frozen=True)

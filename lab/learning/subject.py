@@ -75,10 +75,10 @@ class Subject:
         for worker in workers:
             worker.ledgers[number] = Ledger()
 
-    def snapshot(self, worker: Worker) -> None:
-        """Take what ``worker`` sends this round; it may train on."""
+    def snapshot(self, worker: Worker, live: Float32) -> None:
+        """Take what ``worker`` sends this round, given its weights, float32 ``[n]``; it may train on."""
         self._counts[worker.id] = worker.ledgers[self._number].snapshot(worker.trained)
-        self._deltas[worker.id] = self._live(worker) - self.state
+        self._deltas[worker.id] = live - self.state
 
     def settle(self, late: Mapping[str, str]) -> Collection[str]:
         """End a round in which everybody has taken a snapshot; who was accepted.
@@ -124,10 +124,6 @@ class Subject:
             self._add(worker, correction(old, self.state, deltas[worker.id], part, kept))
             worker.ledgers[self._number].settle(samples[worker.id], kept)
         return verdict.weights.keys()
-
-    def _live(self, worker: Worker) -> Float32:
-        theta, embedding = worker.learner.read()
-        return embedding if self._number == EMBEDDING else theta
 
     def _travel(self, delta: Float32) -> Float32:
         return decode(encode(delta, self._rules.compression), delta.size, self._rules.compression)

@@ -252,16 +252,15 @@ def _count_bytes(world: World, groups: Groups, moved: tuple[Floats, Floats], gat
     scattered = np.where(others, slices[:, None, :] * moved[0][:, :, None], 0.0)
     gathered = np.where(others & gathers[:, None, None], (slices * moved[1])[:, :, None], 0.0)
     # Between groups: means to the owners of parts, and one result of each back.
-    owned = np.where(present, groups.parts * (groups.count - 1)[:, None], 0.0)
-    left = (passed_on + owned) * moved[1]
+    due = passed_on + np.where(present, groups.parts * (groups.count - 1)[:, None], 0.0)
+    left = due * moved[1]
     wanted, there = (
-        np.bincount(groups.list_of, weights=amounts.sum(axis=1), minlength=len(groups.seats))
-        for amounts in (passed_on + owned, left)
+        np.bincount(groups.list_of, weights=amounts.sum(axis=1), minlength=len(groups.seats)) for amounts in (due, left)
     )
-    arrived = np.divide(there, wanted, out=np.zeros(len(wanted)), where=wanted > 0)[groups.list_of][:, None]
-    between = left, (passed_on + owned) * arrived
-    for axis, count in ((2, peers.send), (1, peers.receive)):
-        amounts = (scattered + gathered).sum(axis=axis) + between[0 if axis == 2 else 1]
+    arrived = due * np.divide(there, wanted, out=np.zeros(len(wanted)), where=wanted > 0)[groups.list_of][:, None]
+    within = scattered + gathered
+    for axis, between, count in ((2, left, peers.send), (1, arrived, peers.receive)):
+        amounts = within.sum(axis=axis) + between
         total = np.bincount(row[present], weights=amounts[present], minlength=peers.count).astype(np.float64)
         rows = np.flatnonzero(total)
         count("averaging", rows, total[rows])

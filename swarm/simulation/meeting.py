@@ -105,14 +105,13 @@ def _meet(
     in_time = min(1.0, CALLS_PER_SECOND * span / max(calls, 1.0))
     known = world.known(subject)
     meets = (1.0 - (1.0 - known) ** 2) * in_time
-    wanted = MAX_MEMBERS
     order = coming[
         first_in_order(
             [peers.encoded[row] for row in coming.tolist()],
             run_digest=shape.run_digest,
             subject=subject if subject < shape.blocks else -1,
             round_number=times.round,
-            limit=min(len(coming), int(2 * wanted / max(meets, 0.05)) + 8),
+            limit=min(len(coming), int(2 * MAX_MEMBERS / max(meets, 0.05)) + 8),
         )
     ]
     leader = order[0]
@@ -124,7 +123,7 @@ def _meet(
         {str(place): not hidden for place, hidden in enumerate(peers.hidden[met].tolist())},
         leader="0",
         group_size=shape.group_size,
-        limit=wanted,
+        limit=MAX_MEMBERS,
     )
     members = met[np.array([int(place) for place in chosen], dtype=np.int64)]
     moment = _signing(world, times, subject, side, mine, ~free, known, len(members))

@@ -7,20 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from blockswarm.swarm.errors import SwarmError
+from blockswarm.pictures import INK, pyplot, save_picture
 from blockswarm.swarm.simulation.peers import PURPOSES
 from blockswarm.swarm.simulation.simulator import Simulation
-
-INK = ("#1b4965", "#c1440e", "#4f772d", "#7b2d8b")
-
-
-class PlotError(SwarmError):
-    """The picture cannot be drawn or written."""
-
-
-def require_matplotlib() -> None:
-    """Raise `PlotError` before hours of work rather than after them."""
-    _pyplot()
 
 
 def draw(simulation: Simulation, figures: dict[str, Any], path: Path) -> None:
@@ -28,14 +17,13 @@ def draw(simulation: Simulation, figures: dict[str, Any], path: Path) -> None:
 
     Raises
     ------
-    PlotError
+    PictureError
         If matplotlib is not installed or the file cannot be written.
     """
-    pyplot = _pyplot()
     tally, peers, shape = simulation.tally, simulation.world.peers, simulation.shape
     hours = np.arange(1, len(tally.volunteers) + 1) * shape.seconds / 3600.0
     looks = np.linspace(0, hours[-1] if len(hours) else 0, len(tally.coverage))
-    figure, axes = pyplot.subplots(2, 2, figsize=(10, 7), layout="constrained")
+    figure, axes = pyplot().subplots(2, 2, figsize=(10, 7), layout="constrained")
     figure.suptitle(
         f"Simulated: {simulation.size:,} volunteers, scenario {simulation.scenario.name}, seed {simulation.seed}"
     )
@@ -59,22 +47,4 @@ def draw(simulation: Simulation, figures: dict[str, Any], path: Path) -> None:
     traffic.barh(place + 0.2, [volume[name]["received"] for name in PURPOSES], 0.4, color=INK[1], label="received")
     traffic.set(yticks=place, yticklabels=PURPOSES, xlabel="GB a volunteer and day")
     traffic.legend(frameon=False)
-    for axis in axes.flat:
-        axis.spines[["top", "right"]].set_visible(False)
-    try:
-        figure.savefig(path, dpi=150, format="png")
-    except OSError as error:
-        raise PlotError(f"{path}: cannot write the picture: {error.strerror}") from error
-    finally:
-        pyplot.close(figure)
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ModuleNotFoundError as error:
-        raise PlotError("pictures need matplotlib: pip install 'blockswarm[experiments]'") from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+    save_picture(figure, path, dpi=150)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from blockswarm.errors import BlockswarmError
-from blockswarm.lab.errors import LabUsageError
+from blockswarm.lab.errors import LabError, LabUsageError
 from blockswarm.lab.learning import run as runs
 from blockswarm.lab.learning.report import write_report
 from blockswarm.lab.learning.results import load, table
@@ -83,6 +83,25 @@ def test_a_damaged_outcome_is_told_and_simulated_again(asked: Run) -> None:
     assert len(told) == 1
     assert "damaged" in told[0]
     assert [replace(row, seconds=0.0) for row in again.rows] == [replace(row, seconds=0.0) for row in figures.rows]
+
+
+def test_an_outcome_that_cannot_be_read_is_told_in_one_line(asked: Run) -> None:
+    one = replace(asked, regimes=("mild",), policies=("fixed-2",))
+    run(one)
+    (kept,) = (asked.output / CACHE).glob("learning-*.json")
+    kept.unlink()
+    kept.mkdir()
+    with pytest.raises(LabError, match=f"{kept.name}: cannot be read: Is a directory"):
+        run(one)
+
+
+@pytest.mark.parametrize("damage", [{"settings": [1]}, {"published": 3}, {"rows": [{"curve": []}]}, {"format": 1}])
+def test_figures_that_are_damaged_are_named_before_anything_is_simulated(asked: Run, damage: dict[str, Any]) -> None:
+    run(replace(asked, regimes=("mild",), policies=("fixed-2",)))
+    path = asked.output / "learning.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    with pytest.raises(LabUsageError, match=r"learning\.json: damaged, or something else's"):
+        run(asked)
 
 
 @pytest.mark.parametrize(

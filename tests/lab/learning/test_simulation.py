@@ -108,10 +108,12 @@ def test_luck_belongs_to_the_seed_the_worker_and_the_round() -> None:
     regime = regime_from("wan-mid")
     slow, fast = (Arrivals(regime, 3, step_seconds=0.1, payload_bytes=payload, seed=4) for payload in (10**8, 10**6))
     again = Arrivals(regime, 3, step_seconds=0.1, payload_bytes=10**8, seed=4)
-    for worker in range(3):
-        assert slow.trip(worker, 7) == again.trip(worker, 7) != slow.trip(worker, 8)
-        assert slow.trip(worker, 7).step_seconds == fast.trip(worker, 7).step_seconds
-        assert slow.trip(worker, 7).upload_seconds > fast.trip(worker, 7).upload_seconds
+    assert slow.trips(7) == again.trips(7)
+    assert len(slow.trips(7)) == 3
+    for mine, later, light in zip(slow.trips(7), slow.trips(8), fast.trips(7), strict=True):
+        assert mine != later
+        assert mine.step_seconds == light.step_seconds
+        assert mine.upload_seconds > light.upload_seconds
 
 
 @pytest.mark.parametrize("name", REGIMES)
@@ -124,7 +126,7 @@ def test_the_papers_participation_is_met(name: str) -> None:
     for seed in range(40):
         luck = Arrivals(regime, pace.blocks, step_seconds=pace.step_seconds, payload_bytes=payload, seed=seed)
         for number in range(1, pace.rounds + 1):
-            trips = [luck.trip(worker, number) for worker in range(pace.blocks)]
+            trips = luck.trips(number)
             arrivals = [pace.steps * trip.step_seconds + trip.upload_seconds for trip in trips]
             in_time = [regime.waits or arrival <= regime.deadline_seconds for arrival in arrivals]
             shares += [ok and not trip.lost for ok, trip in zip(in_time, trips, strict=True)]
