@@ -65,7 +65,10 @@ class Writer:
         self._gate = gate
 
     def steps(self, order: Order, deadline: Deadline) -> AsyncGenerator[Step, None]:
-        """The parts of all texts, each text's in order; texts may mingle. Close it to stop the writing."""
+        """The parts of all texts, each text's in order; texts may mingle. Close it to stop the writing.
+
+        Where no stream is wanted each text is one part.
+        """
         if len(order.jobs) == 1:
             return self._steps(order.jobs[0], order, deadline)
         return self._mingled(order, deadline)
