@@ -14,6 +14,7 @@ from blockswarm.cli.output import print_json
 
 if TYPE_CHECKING:
     from blockswarm.model.ngram import NgramModel
+    from blockswarm.swarm.counts.building import Fit
     from blockswarm.swarm.evaluation import Sample
 
 OUTPUT = Path("counts.ngram")
@@ -80,7 +81,7 @@ def command(
       blockswarm count --data my-texts/ --order 6 --min-count 3
       blockswarm count --data docs --fit my-model --output docs.ngram
     """
-    from blockswarm.swarm.counts.building import Fit, count_into, held_out, weigh
+    from blockswarm.swarm.counts.building import count_into, held_out, weigh
     from blockswarm.swarm.manifest import Manifest
     from blockswarm.swarm.model_folder import MANIFEST_FILE
 
@@ -127,7 +128,7 @@ def lines(told: dict[str, Any]) -> list[str]:
     ]
 
 
-def fit_lines(fit: Any, output: Path) -> list[str]:
+def fit_lines(fit: Fit, output: Path) -> list[str]:
     """The weight for people, and what to do with it."""
     next_step = (
         f"next: blockswarm init --counts {output} --counts-weight {fit.weight:.3f}"

@@ -66,7 +66,7 @@ def command(
     from blockswarm.swarm.evaluation import take_sample
 
     sample = None
-    with connected(peers_file, peer, run_id, None, counts) as swarm, progress_bar("fetching") as progress:
+    with connected(peers_file, peer, run_id, counts=counts) as swarm, progress_bar("fetching") as progress:
         if evaluate:  # before anything is fetched: it may not be there
             name = data or swarm.manifest.data.name
             sample = take_sample(name, context=swarm.manifest.model.context, max_bytes=max_bytes)

@@ -97,6 +97,6 @@ def command(
     )
 
     async def program(stop: asyncio.Event) -> int:
-        return await run_gateway(config, stop, lambda line: click.echo(line))
+        return await run_gateway(config, stop, click.echo)
 
     return run_until_stopped(program)

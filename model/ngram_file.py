@@ -39,7 +39,7 @@ Offset i of a pair of arrays is ``base[i // 128] + rest[i]``: two bytes an offse
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -184,6 +184,37 @@ def build_ngram_file(
     if max_bytes is not None:
         min_count = _fitting(levels, min_count, max_bytes)
     return _encode(Header(order, min_count, len(text)), prune(levels, min_count))
+
+
+def ngram_files(text: Bytes, *, order: int, size: int) -> Iterator[bytes]:
+    """The files of just ``size`` bytes that `build_ngram_file` can make of ``text``, by ascending min count.
+
+    There may be several, since another min count may leave out the same contexts. The text is counted once.
+
+    Raises
+    ------
+    ModelError
+        If the order is out of range, the text cannot be counted, or no min count makes the file that small.
+    """
+    levels = count_ngrams(text, order)
+    min_count, most = _fitting(levels, 1, size), len(text) + 1  # with ``most`` only the empty context is left
+    while min_count <= most:
+        levels = prune(levels, min_count)
+        data = bytearray(_encode(Header(order, min_count, len(text)), levels))
+        if len(data) != size:
+            return
+        # Until the rarest context goes, files differ in one number of their header.
+        for count in range(min_count, _rarest(levels, most) + 1):
+            _HEAD.pack_into(data, 0, MAGIC, VERSION, order, count, 0, len(text))
+            yield bytes(data)
+            min_count = count + 1
+
+
+def _rarest(levels: list[Level], most: int) -> int:
+    """How often the rarest context of one byte or more was seen; ``most`` where there is none."""
+    if any(len(level.leaf_labels) for level in levels):
+        return 1
+    return min((int(level.totals().min()) for level in levels[1:] if len(level.kinds)), default=most)
 
 
 def _fitting(levels: list[Level], least: int, max_bytes: int) -> int:

@@ -181,8 +181,8 @@ class Connecting:
         thread, core = start()
         try:
             await thread.run_async(core.connect, addresses, run, check_timeout(timeout), counts)
+            await asyncio.to_thread(fill_cache, known, core)
         except BaseException:
             await asyncio.shield(asyncio.to_thread(close, thread, core))
             raise
-        await asyncio.to_thread(fill_cache, known, core)
         return kind(thread, core)

@@ -99,10 +99,10 @@ class SwarmClient(ClientBase):
         thread, core = start()
         try:
             thread.run(core.connect, addresses, run, check_timeout(timeout), counts)
+            fill_cache(known, core)
         except BaseException:
             close(thread, core)
             raise
-        fill_cache(known, core)
         return cls(thread, core)
 
     def generate(self, prompt: str | bytes = "", **options: Unpack[WritingOptions]) -> str:

@@ -134,11 +134,13 @@ class Continuation:
             position=position,
         )
 
-    def add(self, row: Float32) -> None:
-        """Draw the next byte from its log-probabilities, float32 ``[256]``."""
+    def add(self, row: Float32) -> int:
+        """Draw the next byte from its log-probabilities, float32 ``[256]``; returns it."""
+        byte = self.choose(row, len(self._text))
         if self._asked.rows:
             self._rows.append(row.copy())  # not a view that keeps the rows of a whole request
-        self.take(self.choose(row, len(self._text)))
+        self.take(byte)
+        return byte
 
     def take(self, byte: int) -> None:
         """Add a byte that was drawn elsewhere; without the row it was drawn from, so not where rows are kept."""
@@ -171,10 +173,9 @@ class Continuation:
             How many bytes that were, and how many of the draft were right.
         """
         for number, row in enumerate(rows):
-            byte = self.choose(row, len(self._text))
             if not self._settled(row):
                 return Verified(number, number, settled=False)
-            self.add(row)
+            byte = self.add(row)
             right = number < len(draft) and byte == draft[number]
             if self.ended or not right:
                 return Verified(number + 1, number + right)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import trio
 
 from blockswarm.swarm.answers import Float32
@@ -78,10 +77,17 @@ class Generation:
         DeadlineError
             When the time is used up; says how far the text got and which blocks were waited for.
         """
+        return await self._piece(whole=False)
+
+    async def whole(self) -> Piece:
+        """All that is left as one piece; raises as `next_piece` does."""
+        return await self._piece(whole=True)
+
+    async def _piece(self, *, whole: bool) -> Piece:
         began = trio.current_time()
         try:
             with trio.move_on_after(self._left) as scope:
-                certain = await self._advance()
+                certain = await self._advance(whole)
         finally:
             self._left -= trio.current_time() - began
             self._session.report.seconds += trio.current_time() - began
@@ -94,28 +100,12 @@ class Generation:
             f"{self._asked.seconds:g} s were not enough: {written}" + (f", waiting for {waiting}" if waiting else "")
         )
 
-    async def whole(self) -> Piece:
-        """All that is left as one piece; raises as `next_piece` does."""
-        pieces = [await self.next_piece()]
-        while not pieces[-1].last:
-            pieces.append(await self.next_piece())
-        return Piece(
-            text="".join(piece.text for piece in pieces),
-            data=b"".join(piece.data for piece in pieces),
-            rows=np.concatenate([piece.rows for piece in pieces if piece.rows is not None])
-            if self._asked.rows
-            else None,
-            last=True,
-            report=self.report,
-        )
-
-    async def _advance(self) -> Certain:
+    async def _advance(self, whole: bool) -> Certain:
         while not self._text.ended:
             await self._step()
-            certain = self._text.release()
-            if certain.data or self._text.ended:
+            if not whole and not self._text.ended and (certain := self._text.release()).data:
                 return certain
-        return self._text.release()  # no byte was wanted
+        return self._text.release()
 
     async def _step(self) -> None:
         session, text, drafting = self._session, self._text, self._drafting

@@ -28,52 +28,33 @@ FULL_SESSIONS = 64
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes by purpose for one volunteer training one block."""
+    """Bytes by purpose for one volunteer."""
 
-    parameters: int
-    gradients: int
-    optimizer: int
-    activations: int
-    states: int
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    states: int = 0
     """Certified states kept for serving, and the buffers of one round (snapshot, update, sum, candidate)."""
-    readers: int
+    readers: int = 0
     """Copies of states that answer requests, once there are any."""
-    sessions: int
+    sessions: int = 0
     """Caches of clients' sessions, once there are many."""
-    process: int
+    process: int = 0
 
     @property
     def total(self) -> int:
         """Sum of all, bytes."""
-        training = self.parameters + self.gradients + self.optimizer + self.activations
-        return training + self.states + self.readers + self.sessions + self.process
+        return sum(vars(self).values())
 
     def __str__(self) -> str:
-        parts = (
-            ("parameters", self.parameters),
-            ("gradients", self.gradients),
-            ("optimizer", self.optimizer),
-            ("activations", self.activations),
-            ("states", self.states),
-            ("readers", self.readers),
-            ("sessions", self.sessions),
-            ("process", self.process),
-        )
-        return f"{self.total / 1e6:,.0f} MB (" + ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in parts) + ")"
+        parts = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in vars(self).items())
+        return f"{self.total / 1e6:,.0f} MB ({parts})"
 
 
 def counts_estimate() -> MemoryEstimate:
     """What a volunteer needs who serves the n-gram counts: nothing that grows with them."""
-    return MemoryEstimate(
-        parameters=0,
-        gradients=0,
-        optimizer=0,
-        activations=0,
-        states=0,
-        readers=0,
-        sessions=0,
-        process=COUNTS_PROCESS_BYTES,
-    )
+    return MemoryEstimate(process=COUNTS_PROCESS_BYTES)
 
 
 def memory_estimate(manifest: Manifest) -> MemoryEstimate:

@@ -6,17 +6,18 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import trio
 
-from blockswarm.errors import BlockswarmError
 from blockswarm.model.layout import CHUNK_BYTES, COUNTS
 from blockswarm.model.ngram import NgramModel
 from blockswarm.naming import option
 from blockswarm.swarm.core import Core
 from blockswarm.swarm.counts.files import CountsError, cache_folder, file_name, open_counts
+from blockswarm.swarm.drafting.beside import fetch_beside
 from blockswarm.swarm.errors import ArgumentError
 from blockswarm.swarm.fetching import fetch_chunks, find
 from blockswarm.swarm.messages import StateHead
@@ -35,22 +36,13 @@ def begin_fetch(core: Core) -> None:
     """
     if core.manifest.counts is None:
         raise ArgumentError(f"{option('draft', 'counts')}: {core.manifest.run_id} has no n-gram counts")
-    if core.counts is None and "counts" not in core.shelf.coming:
-        core.shelf.coming.add("counts")
-        core.nursery.start_soon(_fetch_beside, core)
+    fetch_beside(core, "counts", FETCH_SECONDS, partial(_take_counts, core))
 
 
-async def _fetch_beside(core: Core) -> None:
-    try:
-        with trio.fail_after(FETCH_SECONDS):
-            model = await fetch_counts(core, lambda size: None)
-        core.take_counts(model)
-        core.notify("drafting", f"the counts are here ({model.size / 2**20:.1f} MiB)")
-    except (BlockswarmError, OSError, trio.TooSlowError) as error:
-        why = str(error) or f"{FETCH_SECONDS:g} s were not enough"
-        core.notify("drafting", f"no counts to draft with: {why}")
-    finally:
-        core.shelf.coming.discard("counts")
+async def _take_counts(core: Core) -> str:
+    model = await fetch_counts(core, lambda size: None)
+    core.take_counts(model)
+    return f"the counts are here ({model.size / 2**20:.1f} MiB)"
 
 
 async def fetch_counts(core: Core, arrived: Callable[[int], None], folder: Path | None = None) -> NgramModel:

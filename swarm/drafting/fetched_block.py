@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import trio
+from functools import partial
 
-from blockswarm.errors import BlockswarmError
 from blockswarm.model.numpy_block import NumpyBlock
 from blockswarm.naming import option
 from blockswarm.swarm.core import Core
+from blockswarm.swarm.drafting.beside import fetch_beside
 from blockswarm.swarm.drafting.blend import OVER_PREDICTOR, OVER_TARGET, Blend
 from blockswarm.swarm.drafting.counts import MixedPredictor
 from blockswarm.swarm.drafting.drafter import Predict
@@ -40,28 +40,15 @@ def begin_fetch(core: Core) -> None:
             f"{option('draft', 'block')}: a block of this model has {size / 2**20:.0f} MiB, and at most "
             f"{MOST_BYTES >> 20} are fetched to draft with"
         )
-    if not core.shelf.has("block") and "block" not in core.shelf.coming:
-        core.shelf.coming.add("block")
-        core.nursery.start_soon(_fetch_block, core)
-
-
-async def _fetch_block(core: Core) -> None:
-    """The newest certified state is taken, whatever a text is pinned to: drafts need not be right."""
-    try:
-        core.notify("drafting", await _put_block(core))
-    except (BlockswarmError, trio.TooSlowError) as error:
-        why = str(error) or f"{FETCH_SECONDS:g} s were not enough"
-        core.notify("drafting", f"no block to draft with: {why}")
-    finally:
-        core.shelf.coming.discard("block")
+    fetch_beside(core, "block", FETCH_SECONDS, partial(_put_block, core))
 
 
 async def _put_block(core: Core) -> str:
+    """The newest certified state is taken, whatever a text is pinned to: drafts need not be right."""
     block = max(core.blocks, key=lambda number: (len(core.live_offers(number)), -number))
-    with trio.fail_after(FETCH_SECONDS):
-        theta, embedding = [
-            await fetch(core, await find(core, subject), lambda size: None) for subject in (block, EMBEDDING)
-        ]
+    theta, embedding = [
+        await fetch(core, await find(core, subject), lambda size: None) for subject in (block, EMBEDDING)
+    ]
     made = NumpyBlock(core.manifest.model, core.manifest.recipe, block, theta, embedding)
 
     def predictor() -> Predict:

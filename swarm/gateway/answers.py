@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from blockswarm.swarm.gateway.jobs import Order
-from blockswarm.swarm.gateway.tokens import join_logs
 from blockswarm.swarm.gateway.writer import Step
-from blockswarm.swarm.report import CallReport
 
 STREAM_END = b"data: [DONE]\n\n"
 
@@ -58,25 +56,21 @@ class Answer:
 
     def chunk(self, step: Step) -> dict[str, Any]:
         """A chunk of a stream."""
-        told = self._told([_choice([step])], [step.report])
+        told = self._told([step])
         return told | {"usage": None} if self._order.include_usage else told
 
     def usage_chunk(self) -> dict[str, Any]:
         """The chunk that comes last when usage is asked for."""
         return self._common | {"choices": [], "usage": self._usage()}
 
-    def whole(self, steps: Sequence[Step]) -> dict[str, Any]:
-        """The answer of all steps."""
-        texts: dict[int, list[Step]] = {}
-        for step in steps:
-            texts.setdefault(step.index, []).append(step)
-        choices = [_choice(texts[index]) for index in sorted(texts)]
-        return self._told(choices, [parts[-1].report for parts in texts.values()]) | {"usage": self._usage()}
+    def whole(self, steps: Iterable[Step]) -> dict[str, Any]:
+        """The answer of all texts, each written in one step."""
+        return self._told(sorted(steps, key=lambda step: step.index)) | {"usage": self._usage()}
 
-    def _told(self, choices: list[dict[str, Any]], reports: Sequence[CallReport]) -> dict[str, Any]:
+    def _told(self, steps: Sequence[Step]) -> dict[str, Any]:
         return self._common | {
-            "system_fingerprint": fingerprint_of(report.pin for report in reports),
-            "choices": choices,
+            "system_fingerprint": fingerprint_of(step.report.pin for step in steps),
+            "choices": [_choice(step) for step in steps],
         }
 
     def _usage(self) -> dict[str, int]:
@@ -84,17 +78,15 @@ class Answer:
         return {"prompt_tokens": prompt, "completion_tokens": self.tokens, "total_tokens": prompt + self.tokens}
 
 
-def _choice(steps: Sequence[Step]) -> dict[str, Any]:
-    logs = [step.logprobs for step in steps if step.logprobs is not None]
-    last = steps[-1]
+def _choice(step: Step) -> dict[str, Any]:
     choice = {
-        "index": last.index,
-        "text": "".join(step.text for step in steps),
-        "logprobs": join_logs(logs) if logs else None,
-        "finish_reason": last.finish_reason,
+        "index": step.index,
+        "text": step.text,
+        "logprobs": step.logprobs,
+        "finish_reason": step.finish_reason,
     }
     # Not in OpenAI's: it repeats the text, also when none was given.
-    return choice | {"seed": last.report.seed} if last.finish_reason is not None else choice
+    return choice | {"seed": step.report.seed} if step.finish_reason is not None else choice
 
 
 def model_card(run_id: str, created: float) -> dict[str, Any]:

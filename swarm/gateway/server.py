@@ -140,6 +140,7 @@ async def _unless_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | None:
     finally:
         working.cancel()
         stopped.cancel()
+        await asyncio.gather(working, stopped, return_exceptions=True)  # a half-made connection is closed by then
 
 
 class _Server(uvicorn.Server):

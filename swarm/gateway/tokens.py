@@ -60,12 +60,3 @@ class TokenLog:
     def _likeliest(self, byte: int, row: Float32) -> dict[str, float]:
         best = [int(one) for one in np.argsort(-row, kind="stable")[: self._top]]
         return {token_name(one): round(float(row[one]), DIGITS) for one in dict.fromkeys([*best, byte])}
-
-
-def join_logs(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The ``logprobs`` object of a whole text from those of its parts."""
-    joined: dict[str, Any] = {}
-    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
-        lists = [part[name] for part in parts]
-        joined[name] = None if None in lists else [value for values in lists for value in values]
-    return joined

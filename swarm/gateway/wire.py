@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,6 +37,13 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 """Fields of OpenAI's that are known here but do nothing, with the values that ask for nothing."""
 
 
+Item = TypeVar("Item")
+
+Several = Annotated[list[Item], Field(fail_fast=True)]
+"""A list that is refused for its first wrong item: a body has room for half a million, and noting all of them took
+seconds of the loop and nearly a gigabyte."""
+
+
 class StreamOptions(BaseModel):
     """How a stream comes."""
 
@@ -53,7 +60,7 @@ class CompletionRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     model: Annotated[str, Field(max_length=256)]
-    prompt: str | list[str] | list[Token] | list[list[Token]] | None = None
+    prompt: str | Several[str] | Several[Token] | Several[Several[Token]] | None = None
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None

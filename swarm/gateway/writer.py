@@ -18,6 +18,10 @@ from blockswarm.swarm.generation import Piece
 from blockswarm.swarm.options import ReadingOptions, WritingOptions
 from blockswarm.swarm.report import CallReport, FinishReason
 
+LOGGED_IN_LOOP = 256
+"""Bytes whose log-probabilities are written in the loop itself, about 25 µs each; more of them, as an echoed prompt
+has, are left to another thread."""
+
 
 class Model(Protocol):
     """What is asked of `AsyncSwarmClient`."""
@@ -61,7 +65,10 @@ class Writer:
         self._gate = gate
 
     def steps(self, order: Order, deadline: Deadline) -> AsyncGenerator[Step, None]:
-        """The parts of all texts, each text's in order; texts may mingle. Close it to stop the writing."""
+        """The parts of all texts, each text's in order; texts may mingle. Close it to stop the writing.
+
+        Where no stream is wanted each text is one part.
+        """
         if len(order.jobs) == 1:
             return self._steps(order.jobs[0], order, deadline)
         return self._mingled(order, deadline)
@@ -118,7 +125,7 @@ class Writer:
                     yield Step(
                         index=job.index,
                         text=text,
-                        logprobs=None if log is None else log.write(data, known),
+                        logprobs=None if log is None else await _write(log, data, known),
                         tokens=len(piece.data),
                         finish_reason=piece.report.finish_reason if piece.last else None,
                         report=piece.report,
@@ -129,6 +136,12 @@ class Writer:
         if len(prompt) < 2:
             return [None] * len(prompt)
         return [None, *await self._model.logprobs(prompt[:-1], pin=report.pin, timeout=deadline)]
+
+
+async def _write(log: TokenLog, data: bytes, known: Sequence[Float32 | None]) -> dict[str, Any]:
+    if len(data) <= LOGGED_IN_LOOP:
+        return log.write(data, known)
+    return await asyncio.to_thread(log.write, data, known)
 
 
 async def _then(working: asyncio.Task[None], ready: asyncio.Queue[Step | None]) -> None:

@@ -335,6 +335,16 @@ def test_a_text_is_counted_into_the_file_that_a_manifest_names(least: int) -> No
     assert build_counts(text[:-1], section(model)) is None
 
 
+def test_a_text_that_gives_other_counts_of_that_length_is_given_up() -> None:
+    """Where only the empty context is left a file has the same length whatever was left out: all that can differ."""
+    from blockswarm.model.ngram_file import build_ngram_file
+
+    text = np.frombuffer(LONG, np.uint8)
+    model = NgramModel(build_ngram_file(text, order=2, min_count=len(text)))
+    assert build_counts(text, section(model)) == bytes(model.data)
+    assert build_counts(text, section(model).model_copy(update={"digest": "0" * 64})) is None
+
+
 # -- the request -------------------------------------------------------------------------------------------------------
 
 

@@ -137,11 +137,12 @@ async def test_zero_log_probabilities_are_those_of_the_text_alone(running: Runni
     assert len(log["token_logprobs"]) == 5 and log["top_logprobs"] is None
 
 
-async def test_a_prompt_can_be_scored_without_writing_anything(running: Running) -> None:
-    answer = (await running.ask("The swarm", max_tokens=0, echo=True, logprobs=1)).json()["choices"][0]
-    score = await running.client.score("he swarm", given="T")
+@pytest.mark.parametrize("prompt", ["The swarm", "The swarm. " * 40], ids=["short", "long"])
+async def test_a_prompt_can_be_scored_without_writing_anything(running: Running, prompt: str) -> None:
+    answer = (await running.ask(prompt, max_tokens=0, echo=True, logprobs=1)).json()["choices"][0]
+    score = await running.client.score(prompt[1:], given=prompt[0])
     assert sum(answer["logprobs"]["token_logprobs"][1:]) == pytest.approx(float(score.log_probs.sum()), abs=1e-3)
-    assert answer["text"] == "The swarm"
+    assert answer["text"] == prompt
 
 
 async def test_a_stream_tells_usage_when_asked_to(running: Running) -> None:

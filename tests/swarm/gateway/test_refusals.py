@@ -89,6 +89,8 @@ async def test_a_bad_parameter_is_named(running: Running, field: str, value: Any
         b'{"model": "m", "max_tokens": ' + b"9" * 100_000 + b"}",
         b'{"model": "m", "prompt": "\\ud800"}',
         b"{" + b",".join(b'"k%d": 1' % number for number in range(50_000)) + b"}",
+        b'{"model": "m", "prompt": [' + b",".join([b"-1"] * 340_000) + b"]}",
+        b'{"model": "m", "prompt": [' + b",".join([b"[-1]"] * 200_000) + b"]}",
     ],
     ids=lambda body: repr(body[:24]),
 )
