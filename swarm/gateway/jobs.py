@@ -15,6 +15,10 @@ DEFAULT_TOKENS = 16
 """OpenAI's default; so is a temperature of 1."""
 
 
+MAX_TOLD = 1 << 19
+"""Log-probabilities told in one answer, over all its texts: enough for the longest prompt with most of each byte."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One text to be written."""
@@ -70,6 +74,7 @@ def make_order(request: CompletionRequest, limits: Limits, *, draft: str = "ngra
     wanted = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
     if wanted > limits.max_tokens:
         raise ApiError(400, f"max_tokens: at most {limits.max_tokens} here", param="max_tokens", code="invalid_value")
+    _check_told(request, count * sum(map(len, prompts)), len(prompts) * count * wanted)
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     jobs = []
     for number, prompt in enumerate(prompts):
@@ -93,6 +98,20 @@ def make_order(request: CompletionRequest, limits: Limits, *, draft: str = "ngra
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         prompt_tokens=sum(map(len, prompts)),
     )
+
+
+def _check_told(request: CompletionRequest, echoed: int, written: int) -> None:
+    """Whether the log-probabilities of so many bytes fit one answer."""
+    if request.logprobs is None:
+        return
+    told = (1 + request.logprobs) * (written + (echoed if request.echo else 0))
+    if told > MAX_TOLD:
+        raise ApiError(
+            400,
+            f"logprobs: {told} would be told over all texts, at most {MAX_TOLD} are; ask for fewer or shorter ones",
+            param="logprobs",
+            code="invalid_value",
+        )
 
 
 def _prompts(prompt: str | Sequence[str | int | Sequence[int]] | None) -> list[bytes]:

@@ -71,6 +71,12 @@ async def test_a_bad_parameter_is_named(running: Running, field: str, value: Any
     assert error["type"] == "invalid_request_error"
 
 
+async def test_an_answer_tells_a_bounded_number_of_log_probabilities(running: Running) -> None:
+    asked = {"model": running.run_id, "prompt": "x" * 16_384, "echo": True, "logprobs": 20, "max_tokens": 0, "n": 2}
+    error = said(await running.http.post("/v1/completions", json=asked), 400)
+    assert error["param"] == "logprobs" and "688128 would be told" in error["message"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
