@@ -114,9 +114,8 @@ def combine_part(
     Reduced
         ``owed`` is what encoding lost of the mean, not yet in units of anybody's update.
     """
-    names = {str(group): group for group in weights}
-    shares = {name: sums[group] for name, group in names.items()}
-    mean, _ = robust_mean(shares, {name: weights[group] for name, group in names.items()}, {}, "none")
+    shares = {str(group): sums[group] for group in weights}
+    mean, _ = robust_mean(shares, {str(group): weight for group, weight in weights.items()}, {}, "none")
     data = encode(mean, compression)
     lost = None if is_lossless(compression) else mean - decode(data, len(mean), compression)
     return Reduced(data, hashlib.sha256(data).digest(), lost, {})
