@@ -46,6 +46,16 @@ async def test_replicas_commit_the_weighted_mean_of_their_updates_as_the_same_by
     assert all(sorted(result.accepted) == sorted(wires.ids) for result in results)
 
 
+async def test_a_round_that_is_over_keeps_what_others_can_ask_for_and_no_update():
+    wires = Wires(3)
+    number = wires.next_round()
+    one_digest(await wires.round(updates(wires), number=number))
+    for replica in wires.replicas.values():
+        book = replica.desk.book(wires.subject, number)
+        assert len(book.results) == 3 and book.certificate is not None
+        assert not book.share_values and not book.sums
+
+
 async def test_alone_on_record_a_replica_commits_its_own_update_and_says_so():
     wires = Wires(1)
     (delta,) = updates(wires)
