@@ -298,19 +298,27 @@ def reduce_parts(
 ) -> list[Reduced]:
     """`reduce_part` of several parts that lie side by side, each encoded by itself."""
     mean, shortened = robust_mean(shares, weights, clips, robust)
-    lossy = own_id in weights and not is_lossless(compression)
-    factor = np.float32(0.0)
-    if lossy:
-        factor = np.float32(min(1.0 / own_share(weights, own_id, robust), OWED_AT_MOST * len(weights)))
-    reduced = []
-    for begin, end in ranges:
-        data = encode(mean[begin:end], compression)
-        owed: npt.NDArray[np.float32] | None = None
-        if lossy:
-            owed = mean[begin:end] - decode(data, end - begin, compression)
-            if owed.any():
-                owed *= factor
-            else:
-                owed = None
-        reduced.append(Reduced(data, hashlib.sha256(data).digest(), owed, shortened))
-    return reduced
+    factor = owed_factor(own_share(weights, own_id, robust), len(weights)) if own_id in weights else None
+    return [encode_mean(mean[begin:end], compression, owed=factor, shortened=shortened) for begin, end in ranges]
+
+
+def owed_factor(share: float, accepted: int) -> np.float32:
+    """What encoding loses of a mean in units of an update that has this share of it, of so many accepted ones."""
+    return np.float32(min(1.0 / share, OWED_AT_MOST * accepted))
+
+
+def encode_mean(
+    mean: npt.NDArray[np.float32],
+    compression: str,
+    *,
+    owed: np.float32 | None,
+    shortened: Mapping[str, float] | None = None,
+) -> Reduced:
+    """A mean as it goes on the wire; what encoding lost of it is kept ``owed`` times, or not at all."""
+    data = encode(mean, compression)
+    lost: npt.NDArray[np.float32] | None = None
+    if owed is not None and not is_lossless(compression):
+        lost = mean - decode(data, len(mean), compression)
+        lost *= owed
+    kept = lost if lost is not None and lost.any() else None
+    return Reduced(data, hashlib.sha256(data).digest(), kept, dict(shortened or {}))

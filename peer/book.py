@@ -235,8 +235,7 @@ class RoundBook(Changes):
                 raise EntryRefused("other-decision", "the outcome builds on another decision")
             if self.own_part in decision.parts:  # else our slice is left out, and what we saw of it does not matter
                 for sender in decision.weights:
-                    if sender not in self.share_values:
-                        problem = self.shares[sender].problem if sender in self.shares else "not here"
+                    if problem := self.shares.get(sender, PartReport(0.0, "not here")).problem:
                         raise EntryRefused(
                             "contradiction", f"the decision accepts {sender}, whose part here is {problem}"
                         )
@@ -367,6 +366,11 @@ class RoundBook(Changes):
         if self.certificate is None and len(agreeing) >= quorum(len(members.members)):
             self.certificate = Certificate.make(members, agreeing, run_digest)
         return self.certificate
+
+    def drop_terms(self) -> None:
+        """Let go of what the means were made of: as much as the whole update a round, and nobody can ask for it."""
+        self.share_values.clear()
+        self.sums.clear()
 
     def agreeing(self, own: Vote) -> int:
         """How many votes equal ``own``, itself included."""

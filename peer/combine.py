@@ -7,16 +7,14 @@ member of each other group, who passes the same bytes on.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from blockswarm.peer.allreduce import OWED_AT_MOST, Reduced, open_part, reduce_slice, result_body
+from blockswarm.peer.allreduce import Reduced, encode_mean, open_part, owed_factor, reduce_slice, result_body
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.exchange import Exchange, off_loop
-from blockswarm.swarm.codec import decode, encode, is_lossless
 from blockswarm.swarm.policy.robust import own_share, robust_mean
 from blockswarm.swarm.statements import Decision
 
@@ -37,13 +35,10 @@ async def combine(exchange: Exchange) -> None:
     decisions = {group: book.decisions[group] for group in sorted(book.sums)}
     weights = {group: decision.weight for group, decision in decisions.items()}
     size = 4 * (end - begin) * len(weights)
-    combined = await off_loop(size, combine_part, book.sums, weights, exchange.compression)
+    owed = _owed(exchange, decisions)
+    combined = await off_loop(size, combine_part, book.sums, weights, exchange.compression, owed)
     exchange.require_before(times.gather_end, "the combined part")
-    if combined.owed is not None and _own_in(exchange, decisions):
-        share = own_share(decisions[book.own_group].weights, exchange.own_id, exchange.manifest.averaging.robust)
-        share *= weights[book.own_group] / sum(weights.values())
-        accepted = sum(len(decision.weights) for decision in decisions.values())
-        exchange.owe(book.own_part, combined.owed * np.float32(min(1.0 / share, OWED_AT_MOST * accepted)))
+    exchange.owe(book.own_part, combined.owed)
     counted = {group: decision.statement.hash for group, decision in decisions.items()}
     book.add_result(book.own_part, combined.data, combined.digest, counted)
     members = book.require_members().members
@@ -58,9 +53,14 @@ async def combine(exchange: Exchange) -> None:
     )
 
 
-def _own_in(exchange: Exchange, decisions: Mapping[int, Decision]) -> bool:
+def _owed(exchange: Exchange, decisions: Mapping[int, Decision]) -> np.float32 | None:
+    """How many times what encoding loses of the combined part is ours to bring in again; None if we are not in it."""
     own = decisions.get(exchange.book.own_group)
-    return own is not None and exchange.own_id in own.weights
+    if own is None or exchange.own_id not in own.weights:
+        return None
+    share = own_share(own.weights, exchange.own_id, exchange.manifest.averaging.robust)
+    share *= own.weight / sum(decision.weight for decision in decisions.values())
+    return owed_factor(share, sum(len(decision.weights) for decision in decisions.values()))
 
 
 async def _send_means(exchange: Exchange, decision: Decision) -> None:
@@ -96,7 +96,10 @@ async def _send_means(exchange: Exchange, decision: Decision) -> None:
 
 
 def combine_part(
-    sums: Mapping[int, npt.NDArray[np.float32]], weights: Mapping[int, float], compression: str
+    sums: Mapping[int, npt.NDArray[np.float32]],
+    weights: Mapping[int, float],
+    compression: str,
+    owed: np.float32 | None,
 ) -> Reduced:
     """The mean of the groups' means by their weights, as it goes on the wire.
 
@@ -108,18 +111,12 @@ def combine_part(
         Group → its weight; added in this order.
     compression : str
         How the result is encoded.
-
-    Returns
-    -------
-    Reduced
-        ``owed`` is what encoding lost of the mean, not yet in units of anybody's update.
+    owed : float32 or None
+        How many times what encoding loses of it is ours to bring in again.
     """
-    names = {str(group): group for group in weights}
-    shares = {name: sums[group] for name, group in names.items()}
-    mean, _ = robust_mean(shares, {name: weights[group] for name, group in names.items()}, {}, "none")
-    data = encode(mean, compression)
-    lost = None if is_lossless(compression) else mean - decode(data, len(mean), compression)
-    return Reduced(data, hashlib.sha256(data).digest(), lost, {})
+    shares = {str(group): sums[group] for group in weights}
+    mean, _ = robust_mean(shares, {str(group): weight for group, weight in weights.items()}, {}, "none")
+    return encode_mean(mean, compression, owed=owed)
 
 
 async def gather_from_groups(exchange: Exchange) -> None:

@@ -88,7 +88,7 @@ async def meet(exchange: Exchange) -> MemberList:
             raise RoundFailed(f"this peer is behind: {newest.peer_id} holds round {newest.round}")
         turn = _own_turn(exchange, begin)
         if exchange.clock.now() >= turn:
-            if len(_candidates(exchange)) == 1 and exchange.answered and not asked_last:
+            if _is_alone(exchange) and exchange.answered and not asked_last:
                 asked_last = True
                 await _ask_last(exchange)
                 continue
@@ -103,7 +103,7 @@ async def meet(exchange: Exchange) -> MemberList:
         if exchange.clock.now() - wakes > OVERSLEPT_SHARE * (times.meet_end - times.train_end):
             exchange.listens_since = exchange.clock.now()
         if book.members is None and exchange.clock.now() > times.meet_end:
-            if _waits_for_others(exchange) or _has_not_listened(exchange):
+            if _waits_for_others(exchange):
                 raise RoundFailed("nobody was met, and this peer may have lost touch with those that are there")
             raise RoundFailed("no list was agreed on before the meeting ended")
     return book.require_members()
@@ -172,13 +172,21 @@ def _read_claim(exchange: Exchange, peer_id: str, body: dict[str, Any]) -> Head 
     return newer_head(exchange.manifest, exchange.parent, peer_id, body, latest_round=exchange.times.round)
 
 
-def _candidates(exchange: Exchange) -> list[str]:
-    """Those present that build on our state, in the round's order."""
+def _with_our_parent(exchange: Exchange) -> list[str]:
+    """Those present that build on our state, ourselves included, without those that are kept out."""
     out = exchange.standing.out(exchange.times.round).keys() - {exchange.own_id}
     present = exchange.book.present.items()
-    same = [peer_id for peer_id, entry in present if entry.parent == exchange.parent.digest and peer_id not in out]
+    return [peer_id for peer_id, entry in present if entry.parent == exchange.parent.digest and peer_id not in out]
+
+
+def _is_alone(exchange: Exchange) -> bool:
+    return len(_with_our_parent(exchange)) == 1
+
+
+def _candidates(exchange: Exchange) -> list[str]:
+    """Who could be in the list with us, in the round's order."""
     return leader_order(
-        same,
+        _with_our_parent(exchange),
         run_digest=exchange.manifest.digest,
         subject=exchange.book.subject,
         round_number=exchange.times.round,
@@ -186,27 +194,32 @@ def _candidates(exchange: Exchange) -> list[str]:
 
 
 def _waits_for_others(exchange: Exchange) -> bool:
-    return not exchange.may_be_alone and len(_candidates(exchange)) == 1
+    """Whether we are alone and must not commit so: out of touch with the others, or too late or asleep to hear them.
 
-
-def _has_not_listened(exchange: Exchange) -> bool:
-    """Whether we are alone only because we came too late to hear those on record, or slept meanwhile.
-
-    Of replicas that could not be reached there is nothing to hear.
+    Of replicas that could not be reached there is nothing to hear. After the last turn they no longer tell: a call to
+    one that is silent ends with the meeting, too.
     """
-    unheard = set(exchange.replicas) - set(exchange.problems) - exchange.answered
-    return len(_candidates(exchange)) == 1 and bool(unheard) and _heard_at(exchange) > exchange.times.meet_end
+    if not _is_alone(exchange):
+        return False
+    last = _moment(exchange, LAST_TURN)
+    over = bool(exchange.replicas) and exchange.clock.now() > last
+    return not exchange.may_be_alone or (_heard_at(exchange) > last and (over or bool(_unheard(exchange))))
+
+
+def _unheard(exchange: Exchange) -> set[str]:
+    """Replicas on record of which we may still hear that they take part, or have committed without us."""
+    elsewhere = exchange.book.present.keys() | exchange.standing.out(exchange.times.round).keys()
+    return set(exchange.replicas) - set(exchange.problems) - (exchange.answered & elsewhere)
 
 
 def _heard_at(exchange: Exchange) -> float:
-    """When this peer will have listened for about half of a meeting."""
-    span = exchange.times.meet_end - exchange.times.train_end
-    return exchange.listens_since + (LAST_TURN - PROPOSE_AFTER) * span
+    """When this peer will have listened for about half of a meeting: from half time on, that is the last turn."""
+    return exchange.listens_since + _moment(exchange, LAST_TURN) - _moment(exchange, PROPOSE_AFTER)
 
 
 def _own_turn(exchange: Exchange, begin: float) -> float:
     """When this peer proposes a list, as things stand."""
-    if _waits_for_others(exchange) or _has_not_listened(exchange):
+    if _waits_for_others(exchange):
         return math.inf
     candidates = _candidates(exchange)
     rank = candidates.index(exchange.own_id)
@@ -216,13 +229,17 @@ def _own_turn(exchange: Exchange, begin: float) -> float:
     if rank == 0 and not deserted and not silent - set(exchange.problems):
         return begin
     turn = _propose_at(exchange, rank, alive=bool(silent & exchange.answered))
-    return max(turn, _heard_at(exchange)) if deserted and silent - set(exchange.problems) else turn
+    return max(turn, _heard_at(exchange)) if deserted and _unheard(exchange) else turn
 
 
 def _propose_at(exchange: Exchange, rank: int, *, alive: bool) -> float:
-    span = exchange.times.meet_end - exchange.times.train_end
     share = (PROPOSE_AFTER_ALIVE if alive else PROPOSE_AFTER) + rank * TAKE_OVER_STEP
-    return exchange.times.train_end + span * min(LAST_TURN, share)
+    return _moment(exchange, min(LAST_TURN, share))
+
+
+def _moment(exchange: Exchange, share: float) -> float:
+    """When so much of the meeting is over."""
+    return exchange.times.train_end + share * (exchange.times.meet_end - exchange.times.train_end)
 
 
 async def _propose(exchange: Exchange) -> None:

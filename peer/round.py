@@ -98,12 +98,11 @@ async def run_round(exchange: Exchange) -> RoundResult:
         await (gather(exchange) if groups == 1 else gather_from_groups(exchange))
         phase("commit")
         state = await commit(exchange)
-    except RoundFailed as error:
-        failure = str(error)
-    except EntryRefused as error:  # our own step met a book that had moved on
+    except (RoundFailed, EntryRefused) as error:  # the latter: our own step met a book that had moved on
         failure = str(error)
     finally:
         phase("")
+        exchange.book.drop_terms()
     if (decision := exchange.book.decision) is not None:
         faults = verdict_of(exchange).rejected  # a leader's word alone keeps nobody out
         refused = {peer_id: faults[peer_id] for peer_id in decision.rejected if peer_id in faults}

@@ -59,9 +59,9 @@ def make(kind: str, run_digest: bytes, payload: Mapping[str, Any], identity: Ide
     return Statement(identity.peer_id, dict(payload), raw)
 
 
-def unpack(data: bytes) -> Any:
-    """Read the msgpack of a statement, or of a certificate, from strangers."""
-    return packing.unpack(data, max_bytes=4 * MAX_STATEMENT_BYTES)
+def unpack(data: bytes) -> dict[str, Any]:
+    """Read the msgpack of a statement, or of a certificate, from strangers; raises `PackingError`."""
+    return packing.unpack_map(data, max_bytes=4 * MAX_STATEMENT_BYTES)
 
 
 def open_statement(kind: str, run_digest: bytes, raw: object) -> Statement:
@@ -76,16 +76,14 @@ def open_statement(kind: str, run_digest: bytes, raw: object) -> Statement:
         raise StatementError(f"a {kind} must be at most {MAX_STATEMENT_BYTES} bytes")
     try:
         envelope = unpack(raw)
-        signer, body, signature = envelope["k"], envelope["p"], envelope["s"]
+        signer, body, signature = envelope.get("k"), envelope.get("p"), envelope.get("s")
+        if not (isinstance(signer, str) and isinstance(body, bytes) and isinstance(signature, bytes)):
+            raise StatementError(f"a {kind} that cannot be read")
         payload = unpack(body)
-    except (ValueError, TypeError, KeyError, msgpack.exceptions.UnpackException) as error:
+    except packing.PackingError as error:
         raise StatementError(f"a {kind} that cannot be read") from error
-    if not (isinstance(signer, str) and isinstance(body, bytes) and isinstance(signature, bytes)):
-        raise StatementError(f"a {kind} that cannot be read")
     if packing.pack({"k": signer, "p": body, "s": signature}) != raw:
         raise StatementError(f"a {kind} in another form than its signer gave it")
-    if not isinstance(payload, dict) or not all(isinstance(name, str) for name in payload):
-        raise StatementError(f"a {kind} that cannot be read")
     if not verify(signer, _signed_bytes(kind, run_digest, body), signature):
         raise StatementError(f"a {kind} whose signature is not {one_line(signer[:64])}'s")
     return Statement(signer, payload, raw)

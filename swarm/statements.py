@@ -10,6 +10,7 @@ import msgpack
 
 from blockswarm.dht.frames import one_line
 from blockswarm.dht.identity import Identity
+from blockswarm.dht.packing import PackingError
 from blockswarm.swarm.policy.acceptance import quorum
 from blockswarm.swarm.signed import (
     MAX_MEMBERS,
@@ -319,9 +320,9 @@ class Certificate:
             raise StatementError(f"a certificate must be at most {4 * MAX_STATEMENT_BYTES} bytes")
         try:
             bundle = unpack(raw)
-            list_raw, votes_raw = bundle["list"], bundle["votes"]
-        except (ValueError, TypeError, KeyError, msgpack.exceptions.UnpackException) as error:
+        except PackingError as error:
             raise StatementError("a certificate that cannot be read") from error
+        list_raw, votes_raw = bundle.get("list"), bundle.get("votes")
         if not isinstance(votes_raw, list) or not 1 <= len(votes_raw) <= MAX_MEMBERS:
             raise StatementError("a certificate that cannot be read")
         members = MemberList.parse(open_statement("list", run_digest, list_raw))

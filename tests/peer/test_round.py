@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
 
+from blockswarm.dht.errors import RpcError
+from blockswarm.dht.rpc import Reply
 from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.swarm.policy.leader import leader_order
 from blockswarm.swarm.statements import Certificate
@@ -43,6 +46,16 @@ async def test_replicas_commit_the_weighted_mean_of_their_updates_as_the_same_by
     assert all(sorted(result.accepted) == sorted(wires.ids) for result in results)
 
 
+async def test_a_round_that_is_over_keeps_what_others_can_ask_for_and_no_update():
+    wires = Wires(3)
+    number = wires.next_round()
+    one_digest(await wires.round(updates(wires), number=number))
+    for replica in wires.replicas.values():
+        book = replica.desk.book(wires.subject, number)
+        assert len(book.results) == 3 and book.certificate is not None
+        assert not book.share_values and not book.sums
+
+
 async def test_alone_on_record_a_replica_commits_its_own_update_and_says_so():
     wires = Wires(1)
     (delta,) = updates(wires)
@@ -76,6 +89,27 @@ async def test_who_comes_too_late_to_hear_the_others_does_not_commit_alone(share
     assert result.failure == (
         "" if lone else "nobody was met, and this peer may have lost touch with those that are there"
     )
+
+
+@pytest.mark.parametrize(("fails_at", "lone"), [(0.7, True), (0.97, False)])
+async def test_who_comes_late_commits_alone_beside_one_that_is_gone_not_beside_one_that_is_silent(
+    fails_at: float, lone: bool
+):
+    """A call to a process that is gone fails at once; one to a process that is stopped fails as the meeting ends."""
+    wires = Wires(2)
+    exchange = wires.exchange(wires[0], wires.next_round(), updates(wires)[0], 16)
+    begin, span = exchange.times.train_end, exchange.times.meet_end - exchange.times.train_end
+
+    class Failing:
+        async def call(self, peer_id: str, method: str, body: Any, **options: Any) -> Reply:
+            await wires.clock.sleep_until(begin + fails_at * span)
+            raise RpcError("unreachable", "no answer")
+
+    exchange.caller = Failing()
+    await wires.clock.sleep_until(begin + 0.6 * span)
+    result = await run_round(exchange)
+    await exchange.finish()
+    assert result.lone == lone
 
 
 async def test_replicas_that_do_not_know_of_each_other_yet_find_each_other_before_they_commit_alone():
