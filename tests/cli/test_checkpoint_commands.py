@@ -178,7 +178,7 @@ def test_an_export_tells_of_its_folder_though_measuring_it_takes_too_long(
         return score(self, *arguments, **options)
 
     monkeypatch.setattr(LocalModel, "score", late)
-    monkeypatch.setattr(export, "connected", lambda *_: contextlib.nullcontext(Exporting()))
+    monkeypatch.setattr(export, "connected", lambda *_, **__: contextlib.nullcontext(Exporting()))
     folder = str(tmp_path / "model")
     assert front.run(["export", folder, "--evaluate", "--data", str(text), "--max-bytes", "64", "--json"]) == code
     out, error = capsys.readouterr()
