@@ -13,7 +13,6 @@ from blockswarm.dht.rpc import Reply
 from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.swarm.policy.leader import leader_order
 from blockswarm.swarm.statements import Certificate
-from tests.pace import slowness
 from tests.peer.wires import Wires
 
 
@@ -248,8 +247,7 @@ MOMENTS = ["round.list", "round.part", "round.report", "round.decision", "round.
 @pytest.mark.parametrize("sending", [1, 2])
 async def test_one_of_three_falls_silent_and_the_others_stay_identical(place: int, sending: int):
     """At any moment, in any role, told to nobody or to one of two: the other two commit one digest."""
-    slow = slowness()
-    worlds = [Wires(3, slow=slow) for _ in MOMENTS]  # all before the first round: making them takes time
+    worlds = [Wires(3) for _ in MOMENTS]
     await asyncio.gather(
         *(
             one_of_three_falls_silent(wires, place, moment, sending)

@@ -14,16 +14,15 @@ from blockswarm.swarm.manifest import EMBEDDING
 from blockswarm.swarm.policy.grouping import Seats
 from blockswarm.swarm.policy.leader import leader_order
 from blockswarm.swarm.statements import Certificate
-from tests.pace import slowness
 from tests.peer.test_round import one_digest, updates
 from tests.peer.wires import Replica, Wires
 
 COUNT, GROUP = 12, 4
 
 
-def twelve(slow: float | None = None, subject: int = 0, **choices: object) -> Wires:
+def twelve(subject: int = 0, **choices: object) -> Wires:
     """Twelve replicas whose manifest allows groups of four."""
-    return Wires(COUNT, subject=subject, slow=slow, group_size=GROUP, **choices)
+    return Wires(COUNT, subject=subject, group_size=GROUP, **choices)
 
 
 class Seated:
@@ -136,8 +135,7 @@ MOMENTS = [
 @pytest.mark.parametrize("place", [0, 1, 3, 11])
 async def test_one_of_twelve_falls_silent_and_all_others_commit_one_digest(place: int):
     """The root, the leader of another group (who would take over for the root), a second, and a plain member."""
-    slow = 1.5 * slowness()  # 84 replicas share this loop
-    worlds = [twelve(slow, compression="none") for _ in MOMENTS]
+    worlds = [twelve(compression="none") for _ in MOMENTS]
     await asyncio.gather(
         *(one_falls_silent(wires, place, moment) for wires, moment in zip(worlds, MOMENTS, strict=True))
     )

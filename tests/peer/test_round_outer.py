@@ -98,8 +98,8 @@ async def test_a_lone_replica_steps_with_momentum_too():
 
 @pytest.mark.parametrize("subject", [0, -1])
 def test_the_genesis_has_a_momentum_of_zeros_that_its_digest_covers(subject: int):
-    wires = Wires(1, subject=subject, slow=1.0, **NESTEROV)
+    wires = Wires(1, subject=subject, **NESTEROV)
     genesis = wires[0].state
     assert not genesis.momentum.any() and genesis.digest == wires.manifest.genesis_digest(subject)
-    plain = Wires(1, subject=subject, slow=1.0)
+    plain = Wires(1, subject=subject)
     assert plain[0].state.momentum is None and plain[0].state.digest != genesis.digest

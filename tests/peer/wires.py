@@ -1,13 +1,13 @@
-"""A network in memory, for tests of the round's logic: real desks, books and drivers; only the wire is simulated.
+"""A network in memory, for tests of the round's logic: real desks, books and drivers; the wire and time are simulated.
 
-Bodies go through msgpack as on the real wire. A test can cut a peer off at a chosen message, or alter what it sends.
-Rounds over the real network stand in ``tests/integration``.
+Modules that import `Wires` run on a loop of virtual time (see ``conftest.py``): a deadline takes no time to come, and
+none passes because the machine is busy. Bodies go through msgpack as on the real wire. A test can cut a peer off at a
+chosen message, or alter what it sends. Rounds over the real network stand in ``tests/integration``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from blockswarm.clock import Clock, SystemClock
+from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.rpc import Reply, Request
@@ -26,34 +26,29 @@ from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest, create_manifest
 from blockswarm.swarm.policy.phases import next_round_to_join
-from tests.pace import slowness
+from tests.virtual_time import LoopClock
 
 SMALLEST = ModelConfig(kind="mlp", dim=16, blocks=3, layers=1, heads=1, context=16)
 PHASES = {"meet": 0.8, "scatter": 0.6, "decide": 0.6, "gather": 0.6, "commit": 0.9}
 SECONDS = 3.6
-"""Rhythm on an idle machine."""
-SLOWEST = 4.0
-"""Rounds are at most this many times longer."""
 STARTS_IN = 0.1
 """Seconds from the making of the wires to the end of training of their first round."""
 
 
-def quick_manifest(slow: float, **choices: Any) -> Manifest:
+def quick_manifest(now: float, **choices: Any) -> Manifest:
     """A run of very small blocks, whose first meeting begins in a moment. A phase ends as soon as all are through.
 
     ``choices`` are given to `create_manifest`.
     """
-    pace = min(SLOWEST, max(1.0, slow))
-    seconds, phases = pace * SECONDS, {phase: pace * length for phase, length in PHASES.items()}
     manifest = create_manifest(
         name="wires",
-        now=time.time(),
+        now=now,
         size=SMALLEST,
-        round_seconds=seconds,
-        phases=phases,
+        round_seconds=SECONDS,
+        phases=PHASES,
         **{"compression": "fp16", "seed": 1} | choices,
     )
-    genesis = time.time() + STARTS_IN - seconds + sum(phases.values())
+    genesis = now + STARTS_IN - SECONDS + sum(PHASES.values())
     return Manifest.from_mapping(manifest.to_mapping() | {"genesis_time": genesis})
 
 
@@ -91,10 +86,10 @@ class Replica:
 class Wires:
     """Delivers calls between replicas."""
 
-    def __init__(self, count: int, *, subject: int = 0, slow: float | None = None, **choices: Any) -> None:
-        self.manifest = manifest = quick_manifest(slowness(0.2) if slow is None else slow, **choices)
+    def __init__(self, count: int, *, subject: int = 0, **choices: Any) -> None:
+        self.clock = LoopClock()
+        self.manifest = manifest = quick_manifest(self.clock.now(), **choices)
         self.subject = subject
-        self.clock = SystemClock()
         genesis = State.genesis(manifest, subject)
         self.replicas: dict[str, Replica] = {}
         self.on_record = True
