@@ -85,8 +85,8 @@ class HolderSource:
 
     async def newer(self, own: State, heads: list[Head]) -> State | None:
         """The heaviest verified state that is offered, if it outweighs ``own``; raises `TransferError`."""
-        told, known = [head.peer_id for head in heads], self._view.holders(own.subject)
-        holders = donors_for(self._own_id, told, known, turn=self._latest_round())
+        told = [head.peer_id for head in heads]
+        holders = donors_for(self._own_id, told, self._view.holders(own.subject), turn=self._latest_round())
         if not holders:
             return None
         offers, problems = await self._fetcher.offers(own.subject, holders)
