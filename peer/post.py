@@ -85,8 +85,8 @@ class HolderSource:
 
     async def newer(self, own: State, heads: list[Head]) -> State | None:
         """The heaviest verified state that is offered, if it outweighs ``own``; raises `TransferError`."""
-        told = [head.peer_id for head in heads]
-        holders = donors_for(self._own_id, told, self._view.holders(own.subject), turn=self._latest_round())
+        ahead = [head.peer_id for head in heads]
+        holders = donors_for(self._own_id, ahead, self._view.holders(own.subject), turn=self._latest_round())
         if not holders:
             return None
         offers, problems = await self._fetcher.offers(own.subject, holders)
