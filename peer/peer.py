@@ -124,7 +124,7 @@ class Peer:
         corpus = await asyncio.to_thread(inputs.take_corpus, connection.manifest)
         resumed = await self._resume(connection)
         self.block = await self._choose_block(connection, self.announcer, resumed)
-        self.supervisor.forever("looking for other peers", connection.view.keep_fresh)
+        self.supervisor.forever("looking for other peers", lambda: connection.view.keep_fresh(lambda: self.block))
         self._keep_announced(connection, self.announcer)
         self.supervisor.forever("saving checkpoints", self._keep_saving)
         self.supervisor.forever("measuring the event loop", self.lag.watch)

@@ -31,6 +31,7 @@ from blockswarm.peer.transfer import StateFetcher
 from blockswarm.peer.volunteer import Volunteer
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.policy.acceptance import heavier
+from blockswarm.swarm.policy.asking import donors_for
 
 FETCH_SECONDS = 600.0
 """Bound of one attempt to fetch a state; the next one resumes where it stopped."""
@@ -78,14 +79,14 @@ class HolderSource:
     """Newer states, from the holders on record (and whoever is known to be ahead)."""
 
     def __init__(self, connection: Connection) -> None:
-        self._view = connection.view
-        self._fetcher = StateFetcher(
-            connection.host.call, connection.manifest, partial(latest_round, connection.manifest, connection.clock)
-        )
+        self._view, self._own_id = connection.view, connection.host.peer_id
+        self._latest_round = partial(latest_round, connection.manifest, connection.clock)
+        self._fetcher = StateFetcher(connection.host.call, connection.manifest, self._latest_round)
 
     async def newer(self, own: State, heads: list[Head]) -> State | None:
         """The heaviest verified state that is offered, if it outweighs ``own``; raises `TransferError`."""
-        holders = list(dict.fromkeys([*(head.peer_id for head in heads), *self._view.holders(own.subject)]))
+        ahead = [head.peer_id for head in heads]
+        holders = donors_for(self._own_id, ahead, self._view.holders(own.subject), turn=self._latest_round())
         if not holders:
             return None
         offers, problems = await self._fetcher.offers(own.subject, holders)

@@ -24,6 +24,7 @@ from blockswarm.swarm import certified
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import Manifest, subject_name
 from blockswarm.swarm.messages import ChunkRequest, HeadRequest, StateHead
+from blockswarm.swarm.policy.asking import MAX_ASKED
 from blockswarm.swarm.statements import StatementError
 
 log = logging.getLogger(__name__)
@@ -33,9 +34,6 @@ HEAD_SECONDS = 5.0
 
 HEAD_GRACE_SECONDS = 1.5
 """How much longer than the first answer others are waited for: one dead holder must not delay a newcomer."""
-
-MAX_ASKED = 12
-"""Holders asked for their heads; more would only tell the same."""
 
 STALL_SECONDS = 5.0
 """A donor that brings no chunk for so long is left for the next one."""

@@ -12,14 +12,15 @@ from blockswarm.clock import Clock
 from blockswarm.dht.errors import DhtError
 from blockswarm.dht.records import BlockRecord, ProgressRecord
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.policy.asking import look_seconds
 
 log = logging.getLogger(__name__)
 
 RECORD_SECONDS = 45.0
 """Life of a record: a peer that vanishes is off the books after this. A refresh comes at a third of it."""
 
-REFRESH_SECONDS = 5.0
-"""Longest time between two looks at the directory."""
+MIN_PAUSE = 0.2
+"""Shortest time between two rounds of looks, however they fall due."""
 
 LOOKUP_SECONDS = 8.0
 """A look at the directory that takes longer is given up; the next one comes soon."""
@@ -109,12 +110,30 @@ class SwarmView:
         self._records[block] = sorted(known.values(), key=lambda record: record.issued)[-MOST_RECORDS:]
         return True
 
-    async def keep_fresh(self) -> None:
-        """Refresh for ever; several times a round when rounds are short."""
-        pause = min(REFRESH_SECONDS, self._manifest.rounds.seconds / 4)
+    async def keep_fresh(self, own_block: Callable[[], int | None]) -> None:
+        """Look blocks up for ever: the peer's own often, the others as seldom as the swarm is large."""
+        looked: dict[int, float] = {}
         while True:
-            await self.refresh()
-            await asyncio.sleep(pause)
+            pauses = self.pauses(own_block())
+            now = asyncio.get_running_loop().time()
+            due = [block for block, pause in pauses.items() if block not in looked or looked[block] + pause <= now]
+            await self._refresh_all(due)
+            now = asyncio.get_running_loop().time()
+            looked |= dict.fromkeys(due, now)  # a pause begins when a look has ended
+            pauses = self.pauses(own_block())
+            await asyncio.sleep(max(MIN_PAUSE, min(looked[block] + pause - now for block, pause in pauses.items())))
+
+    def pauses(self, own_block: int | None) -> dict[int, float]:
+        """Seconds between two looks at each block, given how much was found there (``swarm/policy/asking.py``)."""
+        blocks, seconds = range(self._manifest.model.blocks), self._manifest.rounds.seconds
+        found = {block: len(self._records.get(block, ())) for block in blocks}
+        others = sum(count for block, count in found.items() if block != own_block)
+        return {
+            block: look_seconds(
+                round_seconds=seconds, records=found[block] if block == own_block else others, own=block == own_block
+            )
+            for block in blocks
+        }
 
     def records(self, blocks: Iterable[int] | None = None) -> list[BlockRecord]:
         """Fresh records of the given blocks (all by default), at most one a peer: the one issued last."""

@@ -33,7 +33,7 @@ from blockswarm.lab.writing import write_file
 from blockswarm.naming import option
 from blockswarm.swarm.simulation.parts import read_part
 
-FORMAT = 1
+FORMAT = 2
 """Counts up when the same case would no longer give the same figures."""
 
 POLICIES = ("fixed-4", "fixed-8", "fixed-16", "elastic", "elastic+int4")
@@ -266,6 +266,7 @@ def do_case(key: str, case: Case) -> None:
         sweep_ce=sweep_ce,
         participation=outcome.accepted / outcome.asked,
         reachable=outcome.reachable / outcome.asked,
+        of_reachable=outcome.reached / outcome.reachable if outcome.reachable else 1.0,
         wall_s=outcome.wall_s,
         rounds=outcome.rounds,
         steps=outcome.steps,

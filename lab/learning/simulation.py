@@ -55,6 +55,8 @@ class Outcome:
     accepted: int = 0
     reachable: int = 0
     """Updates that would have been in time after a single step."""
+    reached: int = 0
+    """Those of them that were accepted."""
     steps: int = 0
     """Local steps of all workers."""
     bytes_sent: int = 0
@@ -183,7 +185,8 @@ class _Crowd:
         case, outcome = self._case, self.outcome
         deadline = math.inf if case.regime.waits else case.regime.deadline_seconds
         end = outcome.wall_s + length
-        late = {}
+        late: dict[str, str] = {}
+        fitting: set[str] = set()
         for worker, turn in zip(self._workers, self._turns, strict=True):
             trip = turn.trip
             if case.policy.steps is not None:
@@ -199,9 +202,13 @@ class _Crowd:
                 late[worker.id] = "nothing arrived"
             elif turn.arrival > deadline:
                 late[worker.id] = "late"
-            outcome.reachable += not trip.lost and trip.step_seconds + trip.upload_seconds <= deadline
+            if not trip.lost and trip.step_seconds + trip.upload_seconds <= deadline:
+                fitting.add(worker.id)
+        outcome.reachable += len(fitting)
         for subject in self._blocks:
-            outcome.accepted += len(subject.settle(late))
+            accepted = subject.settle(late)
+            outcome.accepted += len(accepted)
+            outcome.reached += len(fitting.intersection(accepted))
         self._embedding.settle(late)
         outcome.rounds += 1
         outcome.wall_s = end

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from blockswarm.swarm.policy.asking import look_seconds
 from blockswarm.swarm.simulation.peers import RECORD_SECONDS
 
 Floats = npt.NDArray[np.float64]
@@ -51,9 +52,6 @@ KEY_RECORDS = 512
 VIEW_RECORDS = 1024
 """Records of a block that a peer keeps (``peer/view.py``: MOST_RECORDS)."""
 
-LONGEST_REFRESH = 5.0
-"""Seconds between two looks at every block (``peer/view.py``: REFRESH_SECONDS), or a quarter of a round."""
-
 UPLINK_SHARE = 0.5
 """Share of a node's uplink that answers of the directory can take before they time out. Assumed."""
 
@@ -67,7 +65,9 @@ class DirectoryState:
     seconds: float
     """Median duration of one lookup."""
     known: Floats
-    """Share of a block's replicas that another volunteer knows from it."""
+    """Share of a block's replicas that another of them knows from it."""
+    known_elsewhere: float
+    """Share of everybody that a volunteer of another block knows."""
     listed: Floats
     """Share of a block's replicas that find room in it."""
     answered: Floats
@@ -120,6 +120,7 @@ def directory_state(
     rtt: float,
     shards: int,
     round_seconds: float,
+    often: bool = False,
 ) -> DirectoryState:
     """The directory as ``nodes`` volunteers load it.
 
@@ -135,35 +136,48 @@ def directory_state(
         Bytes/s and seconds of the median volunteer.
     shards, round_seconds
         From the manifest.
+    often : bool
+        Every block is read as often as in a small swarm, as an earlier version did.
     """
     blocks = len(replicas)
-    pause = min(LONGEST_REFRESH, round_seconds / 4)
+    stored = np.minimum(replicas, KEY_RECORDS * shards)
+    kept = np.minimum(stored, VIEW_RECORDS)
+    own_pause, others_pause = (
+        np.array([look_seconds(round_seconds=round_seconds, records=0 if often else n, own=own) for n in found])
+        for own, found in ((True, kept), (False, kept.sum() - kept))
+    )
     requests = lookup_requests(nodes)
     stale = min(0.9, departures * STALE_SECONDS / max(nodes, 1))
     seconds = ROUND_TRIPS * rtt + stale * requests * TIMEOUT / WORKERS
-    # A look at a block is one search for each of its keys, all at once; the next begins after a pause.
-    looks = nodes / (pause + seconds)
-    stored = np.minimum(replicas, KEY_RECORDS * shards)
+    # A look at a block is one search for each of its keys, all at once; the next begins after a pause. Who works at a
+    # block reads it at its own pace, and all others at the other.
+    share = replicas / max(int(replicas.sum()), 1)
+    own, others = nodes * share / (own_pause + seconds), nodes * share / (others_pause + seconds)
+    looks = own + others.sum() - others
     value = stored / shards * RECORD_BYTES
     wanted = looks * (REPLY_BYTES + value)  # bytes/s asked of each holder of a key
     answered = np.minimum(1.0, UPLINK_SHARE * up / np.maximum(wanted, 1.0))
     found = 1.0 - (1.0 - answered) ** min(REPLICAS, max(nodes - 1, 0))
-    tries = max(1.0, RECORD_SECONDS * 2 / 3 / (pause + seconds))
+    tries, tries_others = (
+        np.maximum(1.0, RECORD_SECONDS * 2 / 3 / (pause + seconds)) for pause in (own_pause, others_pause)
+    )
     listed = np.divide(stored, replicas, out=np.ones(blocks), where=replicas > 0)
     known = np.minimum(listed, np.divide(VIEW_RECORDS, replicas, out=np.ones(blocks), where=replicas > 0))
+    seen_by_others = float(np.mean(known * (1.0 - (1.0 - found) ** tries_others)))
     known = known * (1.0 - (1.0 - found) ** tries)
-    each_second = blocks * shards / (pause + seconds)
+    each_second = shards * float(looks.sum()) / max(nodes, 1)
     stores = 3.0 / RECORD_SECONDS + 3.0 / round_seconds  # renewals; after each round state, and both progress reports
     searches = each_second + stores
-    replies = requests * REPLY_BYTES + REPLICAS * float(np.mean(value * answered))
+    replies = requests * REPLY_BYTES + REPLICAS * float(np.average(value * answered, weights=looks + 1e-12))
     sent = requests * REQUEST_BYTES * searches + replies * each_second + requests * REPLY_BYTES * stores
     return DirectoryState(
         requests=requests,
         seconds=seconds,
         known=known,
+        known_elsewhere=seen_by_others,
         listed=listed,
         answered=answered,
-        hottest=looks + float(nodes) / blocks / shards * stores,
+        hottest=float(looks.max()) + float(nodes) / blocks / shards * stores,
         messages=2.0 * (requests * searches + REPLICAS * stores),
         sent=sent + stores * REPLICAS * (RECORD_BYTES + REQUEST_BYTES),
     )

@@ -6,14 +6,15 @@ its owner sends or receives in that phase. Arrays have shape [groups, members]; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from blockswarm.swarm.policy.acceptance_arrays import decide_all
+from blockswarm.swarm.policy.acceptance_arrays import Verdicts, decide_all
 from blockswarm.swarm.policy.phases import RoundTimes, with_combining
 from blockswarm.swarm.simulation.combining import LEADER_WAITS, TAKE_OVER, Members, combine
+from blockswarm.swarm.simulation.lines import Lines
 from blockswarm.swarm.simulation.meeting import Lists
 from blockswarm.swarm.simulation.peers import Bools, Floats, Ints
 from blockswarm.swarm.simulation.seating import Groups, deal_out
@@ -27,9 +28,6 @@ LIE_LENGTH = 30.0
 
 LIE_SAMPLES = 10.0
 """How many times its samples a ``samples`` liar claims."""
-
-BUSY_AT_MOST = 0.8
-"""Share of an uplink that other traffic can take from averaging: TCP shares a line between flows."""
 
 
 @dataclass(frozen=True)
@@ -57,147 +55,181 @@ class Outcome:
 
 def run_lists(world: World, times: RoundTimes, lists: Lists) -> Outcome:
     """Take every list from its parts to its votes."""
-    groups = deal_out(world, lists)
-    present = groups.present
-    row = np.maximum(groups.members, 0)
-    size = present.sum(axis=1)
-    single = groups.count == 1
-    alone = single & (size == 1)
-    reduces = groups.slices > 0
-    lines = _Lines(world, row, present)
-    samples, norms, lies = _updates(world, row, present)
-    several = with_combining(times, 2)
-    scatter_end = np.where(single, times.scatter_end, several.scatter_end)
-    peers = world.peers
-
-    whole = groups.slices.sum(axis=1, keepdims=True)
-    needs = np.where(present & ~alone[:, None], whole - groups.slices, 0.0)
-    collects = groups.slices * np.maximum(size - 1, 0)[:, None]
-    begin = lists.signed[groups.list_of]
-    arrival = begin[:, None, None] + lines.times(needs, collects)  # of i's slice at reducer j
-    pairs = present[:, :, None] & reduces[:, None, :]
-    missing = (arrival > scatter_end[:, None, None]) | (peers.leaves[row][:, :, None] < arrival)
-    missing |= (peers.hidden[row][:, :, None] & peers.hidden[row][:, None, :]) | (lies == "silent")[:, :, None]
-    missing &= ~np.eye(row.shape[1], dtype=bool)
-    missing &= pairs
-    all_in = np.asarray(~missing.any(axis=(1, 2)))
-    last = np.where(pairs & ~missing, arrival, begin[:, None, None]).max(axis=(1, 2))
-    scattered = np.where(all_in, last, scatter_end)
-    # What a member says waits behind what it is still sending: until then it has no voice.
-    heard = present & (begin[:, None] + lines.seconds(needs, needs)[0] <= scatter_end[:, None])
-    reports = reduces & heard & (peers.leaves[row] > scattered[:, None] + lines.delay)
-    late = present & (missing & reports[:, None, :]).any(axis=2)
-    faulty = present & np.asarray(lies == "nan")
-
-    decide_end = np.where(single, times.decide_end, several.decide_end)
-    decided, decided_at, rank = _decided(world, groups, scatter_end, decide_end, scattered, heard, lines)
-    sound = present & ~late & ~faulty & np.any(reports, axis=1, keepdims=True) & decided[:, None]
-    shape = world.shape
-    verdicts = decide_all(
-        samples,
-        norms,
-        sound,
-        max_norm_ratio=shape.max_norm_ratio,
-        max_weight_ratio=shape.max_weight_ratio,
-        robust=shape.robust,
-        clip_ratio=shape.clip_ratio,
-    )
-    decided &= verdicts.weights.sum(axis=1) > 0
-
-    others = (groups.count - 1)[:, None]
-    passed_on = np.where(present, groups.slices - groups.parts, 0.0)
-    sums = passed_on, groups.parts * others
-    mates = np.maximum(size - 1, 0)[:, None]
-    total = groups.whole()[:, None]
-    results = groups.parts * (others + mates) + passed_on * mates, np.where(present, total - groups.parts, 0.0)
-    seconds = [lines.seconds(sums[0], sums[1]), lines.seconds(results[0], results[1])]
-
-    found = Outcome(
-        lists=lists,
-        samples=np.zeros(lists.members.shape),
-        weights=np.zeros(lists.members.shape),
-        late=np.zeros(lists.members.shape, dtype=bool),
-        faulty=np.zeros(lists.members.shape, dtype=bool),
-        committed=np.zeros(len(lists.subject), dtype=bool),
-        holds=np.zeros(lists.members.shape, dtype=bool),
-        seconds=np.full(len(lists.subject), np.nan),
-        scatter_seconds=np.zeros(len(lists.subject)),
-    )
-    for number, seats in enumerate(groups.seats):
-        mine, at_row, at_column = groups.of(number)
-        if not len(mine):
-            continue
-        where = at_row, at_column
-        leaves = peers.leaves[row[where]]
-        # With several groups the first of the list proposes, or the second in its place.
-        root_gone = not heard[where][0] or leaves[0] <= several.gather_end
-        members = Members(
-            parts=groups.parts[where],
-            up=lines.up[where],
-            down=lines.down[where],
-            delay=lines.delay[where],
-            leaves=leaves,
-            heard=heard[where],
-            reported=reports[where],
-            sums_out=seconds[0][0][where],
-            sums_in=seconds[0][1][where],
-            results_out=seconds[1][0][where],
-            results_in=seconds[1][1][where],
-            decided=decided[mine],
-            decided_at=decided_at[mine],
-            proposer=int(rank[mine[0]] if seats.count == 1 else root_gone),
-        )
-        combined = combine(members, seats, times if seats.count == 1 else several)
-        width = len(at_row)
-        found.samples[number, :width] = samples[where]
-        found.late[number, :width] = late[where]
-        found.faulty[number, :width] = (faulty | verdicts.too_long)[where]
-        found.committed[number] = combined.committed
-        found.scatter_seconds[number] = (scattered - begin)[mine].max()
-        if combined.committed:
-            found.holds[number, :width] = combined.holds
-            found.weights[number, :width] = verdicts.weights[where] * combined.counted[seats.group_of]
-            found.seconds[number] = combined.moment - times.train_end
-    ends = np.where(single, times.gather_end, several.gather_end) - decided_at
-    moved = lines.moved(needs, scatter_end - begin), lines.moved(results[0], ends)
-    _count_bytes(world, groups, moved, decided | ~single, passed_on)
+    round_ = _Round(world, times, lists)
+    phase = round_.scatter()
+    verdicts, decision = round_.judge(phase, _decided(world, round_, phase))
+    found = round_.combine(phase, verdicts, decision)
+    round_.count_bytes(phase, decision)
     return found
 
 
-class _Lines:
-    """What the lines of a round's members can do, given that both subjects of a peer share them."""
+@dataclass(frozen=True)
+class _Scatter:
+    """What came of the scatter phase; arrays of shape [groups] or [groups, members]."""
 
-    def __init__(self, world: World, row: Ints, present: Bools) -> None:
-        peers = world.peers
-        busy = np.minimum(BUSY_AT_MOST, peers.bytes_before[row] / peers.up[row])
-        self.delay = np.where(present, peers.delay[row], 0.0)
-        self.up = peers.up[row] * (1.0 - busy)
-        self.down = peers.down[row]
-        self._row, self._present = row, present
+    seconds: Floats
+    """When the last part that came was there, simulated seconds since the beginning."""
+    heard: Bools
+    """Who can be heard at its end: what a member says waits behind what it is still sending."""
+    reports: Bools
+    """Reducers whose reports come."""
+    late: Bools
+    faulty: Bools
+    needs: Floats
+    """Bytes that each member sends."""
 
-    def times(self, sending: Floats, receiving: Floats) -> Floats:
-        """Seconds until what is sent from one to another has arrived, shape [lists, from, to]."""
-        out, into = self.seconds(sending, receiving)
-        travel = self.delay[:, :, None] + self.delay[:, None, :]
-        return np.asarray(np.maximum(out[:, :, None], into[:, None, :]) + travel)
 
-    def seconds(self, sending: Floats, receiving: Floats) -> tuple[Floats, Floats]:
-        """Seconds that each member's line needs for what it sends, and for what it receives."""
-        return self._seconds(sending, self.up), self._seconds(receiving, self.down)
+@dataclass(frozen=True)
+class _Decision:
+    """Whether groups decided, when everyone knew it, and whether the leader (0) or the second (1) did; [groups]."""
 
-    def moved(self, amounts: Floats, lasting: Floats) -> Floats:
-        """Which share of what a member sends has left by the end of a phase: then sending is cut off.
+    made: Bools
+    at: Floats
+    rank: Ints
 
-        ``lasting`` are the seconds of the phase, shape [groups].
-        """
-        wanted = np.maximum(self._seconds(amounts, self.up), 1e-9)
-        return np.asarray(np.minimum(1.0, np.maximum(lasting, 0.0)[:, None] / wanted))
 
-    def _seconds(self, amounts: Floats, rate: Floats) -> Floats:
-        # A peer that is in two lists, of its block and of the embedding, moves the parts of both at once.
-        total = np.bincount(self._row[self._present], weights=amounts[self._present], minlength=1)
-        everything = np.where(self._present, total[np.minimum(self._row, len(total) - 1)], 0.0)
-        return np.asarray(everything / rate)
+class _Round:
+    """The lists of a round, its lines, and what its members say; phase after phase."""
+
+    def __init__(self, world: World, times: RoundTimes, lists: Lists) -> None:
+        self.world, self.times, self.lists = world, times, lists
+        self.groups = groups = deal_out(world, lists)
+        self.present = groups.present
+        self.row = np.maximum(groups.members, 0)
+        self.single = groups.count == 1
+        self.several = with_combining(times, 2)
+        self.lines = Lines(world, self.row, self.present)
+        self.samples, self.norms, self.lies = _updates(world, self.row, self.present)
+        self.size = self.present.sum(axis=1)
+        self.begin = lists.signed[groups.list_of]
+        self.scatter_end = self._ends("scatter_end")
+        self.decide_end = self._ends("decide_end")
+        self.passed_on = np.where(self.present, groups.slices - groups.parts, 0.0)
+        """Bytes of the parts that each member reduces for others."""
+        mates, others = np.maximum(self.size - 1, 0)[:, None], (groups.count - 1)[:, None]
+        whole = groups.whole()[:, None]
+        self.sums = self.passed_on, groups.parts * others
+        """Bytes between groups: sent, and received."""
+        self.results = (
+            groups.parts * (others + mates) + self.passed_on * mates,
+            np.where(self.present, whole - groups.parts, 0.0),
+        )
+        """Bytes of results: sent, and received."""
+
+    def _ends(self, phase: str) -> Floats:
+        return np.asarray(np.where(self.single, getattr(self.times, phase), getattr(self.several, phase)))
+
+    def scatter(self) -> _Scatter:
+        """Who has sent its parts to all reducers in time."""
+        peers, groups, present, row = self.world.peers, self.groups, self.present, self.row
+        reduces = groups.slices > 0
+        alone = self.single & (self.size == 1)
+        whole = groups.slices.sum(axis=1, keepdims=True)
+        needs = np.where(present & ~alone[:, None], whole - groups.slices, 0.0)
+        collects = groups.slices * np.maximum(self.size - 1, 0)[:, None]
+        begin, end = self.begin, self.scatter_end
+        arrival = begin[:, None, None] + self.lines.times(needs, collects)  # of i's slice at reducer j
+        pairs = present[:, :, None] & reduces[:, None, :]
+        missing = (arrival > end[:, None, None]) | (peers.leaves[row][:, :, None] < arrival)
+        missing |= (peers.hidden[row][:, :, None] & peers.hidden[row][:, None, :]) | (self.lies == "silent")[:, :, None]
+        missing &= ~np.eye(row.shape[1], dtype=bool)
+        missing &= pairs
+        last = np.where(pairs & ~missing, arrival, begin[:, None, None]).max(axis=(1, 2))
+        scattered = np.where(~missing.any(axis=(1, 2)), last, end)
+        heard = present & (begin[:, None] + self.lines.seconds(needs, needs)[0] <= end[:, None])
+        reports = reduces & heard & (peers.leaves[row] > scattered[:, None] + self.lines.delay)
+        late = present & (missing & reports[:, None, :]).any(axis=2)
+        return _Scatter(scattered, heard, reports, late, present & np.asarray(self.lies == "nan"), needs)
+
+    def judge(self, phase: _Scatter, decision: _Decision) -> tuple[Verdicts, _Decision]:
+        """Whose updates are accepted at which weight, and which decisions accept any."""
+        shape = self.world.shape
+        sound = self.present & ~phase.late & ~phase.faulty & np.any(phase.reports, axis=1, keepdims=True)
+        verdicts = decide_all(
+            self.samples,
+            self.norms,
+            sound & decision.made[:, None],
+            max_norm_ratio=shape.max_norm_ratio,
+            max_weight_ratio=shape.max_weight_ratio,
+            robust=shape.robust,
+            clip_ratio=shape.clip_ratio,
+        )
+        return verdicts, replace(decision, made=decision.made & (verdicts.weights.sum(axis=1) > 0))
+
+    def combine(self, phase: _Scatter, verdicts: Verdicts, decision: _Decision) -> Outcome:
+        """Means of groups become the list's, and its members vote."""
+        groups, lists = self.groups, self.lists
+        shape = lists.members.shape
+        found = Outcome(
+            lists=lists,
+            samples=np.zeros(shape),
+            weights=np.zeros(shape),
+            late=np.zeros(shape, dtype=bool),
+            faulty=np.zeros(shape, dtype=bool),
+            committed=np.zeros(len(lists.subject), dtype=bool),
+            holds=np.zeros(shape, dtype=bool),
+            seconds=np.full(len(lists.subject), np.nan),
+            scatter_seconds=np.zeros(len(lists.subject)),
+        )
+        seconds = self.lines.seconds(*self.sums), self.lines.seconds(*self.results)
+        for number, seats in enumerate(groups.seats):
+            mine, at_row, at_column = groups.of(number)
+            if not len(mine):
+                continue
+            where = at_row, at_column
+            times = self.times if seats.count == 1 else self.several
+            members = self._members(where, mine, seats.count, phase, decision, seconds)
+            combined = combine(members, seats, times)
+            width = len(at_row)
+            found.samples[number, :width] = self.samples[where]
+            found.late[number, :width] = phase.late[where]
+            found.faulty[number, :width] = (phase.faulty | verdicts.too_long)[where]
+            found.committed[number] = combined.committed
+            found.scatter_seconds[number] = (phase.seconds - self.begin)[mine].max()
+            if combined.committed:
+                found.holds[number, :width] = combined.holds
+                found.weights[number, :width] = verdicts.weights[where] * combined.counted[seats.group_of]
+                found.seconds[number] = combined.moment - self.times.train_end
+        return found
+
+    def _members(
+        self,
+        where: tuple[Ints, Ints],
+        mine: Ints,
+        count: int,
+        phase: _Scatter,
+        decision: _Decision,
+        seconds: tuple[tuple[Floats, Floats], tuple[Floats, Floats]],
+    ) -> Members:
+        (sums_out, sums_in), (results_out, results_in) = seconds
+        leaves, heard = self.world.peers.leaves[self.row[where]], phase.heard[where]
+        # With several groups the first of the list proposes, or the second in its place.
+        root_gone = not heard[0] or leaves[0] <= self.several.gather_end
+        return Members(
+            parts=self.groups.parts[where],
+            up=self.lines.up[where],
+            down=self.lines.down[where],
+            delay=self.lines.delay[where],
+            leaves=leaves,
+            heard=heard,
+            reported=phase.reports[where],
+            sums_out=sums_out[where],
+            sums_in=sums_in[where],
+            results_out=results_out[where],
+            results_in=results_in[where],
+            decided=decision.made[mine],
+            decided_at=decision.at[mine],
+            proposer=int(decision.rank[mine[0]] if count == 1 else root_gone),
+        )
+
+    def count_bytes(self, phase: _Scatter, decision: _Decision) -> None:
+        """Count what the lines have moved by the ends of their phases."""
+        ends = self._ends("gather_end") - decision.at
+        moved = (
+            self.lines.moved(phase.needs, self.scatter_end - self.begin),
+            self.lines.moved(self.results[0], ends),
+        )
+        _count_bytes(self.world, self.groups, moved, decision.made | ~self.single, self.passed_on)
 
 
 def _updates(world: World, row: Ints, present: Bools) -> tuple[Floats, Floats, npt.NDArray[np.str_]]:
@@ -213,19 +245,12 @@ def _updates(world: World, row: Ints, present: Bools) -> tuple[Floats, Floats, n
     return honest * np.where(lies == "samples", LIE_SAMPLES, 1.0), norms, lies
 
 
-def _decided(
-    world: World,
-    groups: Groups,
-    scatter_end: Floats,
-    decide_end: Floats,
-    scattered: Floats,
-    heard: Bools,
-    lines: _Lines,
-) -> tuple[Bools, Floats, Ints]:
+def _decided(world: World, round_: _Round, phase: _Scatter) -> _Decision:
     """Whether a group's leader, or the second in order, decides, when everyone knows it, and which of the two it is."""
-    peers, members, present = world.peers, groups.members, groups.present
+    peers, members, present = world.peers, round_.groups.members, round_.present
+    heard, scattered, scatter_end, decide_end = phase.heard, phase.seconds, round_.scatter_end, round_.decide_end
     span = decide_end - scatter_end
-    report = 2.0 * lines.delay.max(axis=1)
+    report = 2.0 * round_.lines.delay.max(axis=1)
     alone = present.sum(axis=1) == 1
     silent = (present & ~heard).any(axis=1)
     at = np.where(silent, np.maximum(scattered, scatter_end + LEADER_WAITS * span), scattered + report)
@@ -237,7 +262,7 @@ def _decided(
     second = ~first & has_second & (peers.leaves[second_row] > middle)
     at = np.where(first, at, middle)
     known = np.where(alone, at, at + report)
-    return (first | second) & (known <= decide_end), known, np.where(first | ~second, 0, 1)
+    return _Decision((first | second) & (known <= decide_end), known, np.where(first | ~second, 0, 1))
 
 
 def _count_bytes(world: World, groups: Groups, moved: tuple[Floats, Floats], gathers: Bools, passed_on: Floats) -> None:

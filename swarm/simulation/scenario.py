@@ -146,11 +146,14 @@ class Partition(Part):
 
 
 class WhatIf(Part):
-    """Policies that peers do not have, to see what they would do."""
+    """Policies that peers had, or do not have, to see what they would do."""
 
-    donors: Literal["first", "all"] = "first"
-    """Whom peers ask for a state. ``first``, as they do: the leader that told of it and the first on record in the
-    order of ids. ``all``: everyone who has it, evenly."""
+    donors: Literal["spread", "first"] = "spread"
+    """Whom peers ask for a state. ``spread``, as they do: everyone another choice of those who have it. ``first``, as
+    they did: the leader that told of it and the first on record in the order of ids, all the same."""
+    looks: Literal["sized", "often"] = "sized"
+    """How often peers read the directory. ``sized``, as they do: as often as the swarm's size allows, others' blocks
+    more seldom. ``often``, as they did: every block every few seconds."""
 
 
 class Scenario(Part):
@@ -225,6 +228,11 @@ def read_scenario(mapping: dict[str, Any], *, source: str = "scenario") -> Scena
 
 def check_workers(scenario: Scenario, *, peers: int, blocks: int, source: str) -> None:
     """Raise `ScenarioError` where a block would begin without a worker, or a volunteer has no place."""
+    ids: dict[str, int] = {}
+    for number, volunteer in enumerate(scenario.volunteers):
+        if volunteer.peer_id is not None and ids.setdefault(volunteer.peer_id, number) != number:
+            first = ids[volunteer.peer_id]
+            raise ScenarioError(source, [f"volunteers.{number}.peer_id: is that of volunteers.{first} as well"])
     if len(scenario.volunteers) > peers:
         raise ScenarioError(
             source, [f"volunteers: {len(scenario.volunteers)} are described, but there are {peers} peers"]

@@ -278,6 +278,7 @@ class Simulation:
             rtt=network.rtt_ms.median / 1000,
             shards=self.shape.shards,
             round_seconds=self.shape.seconds,
+            often=self.scenario.what_if.looks == "often",
         )
 
     def _directory_traffic(self, alive: Bools) -> None:

@@ -13,7 +13,7 @@ KEPT_ALWAYS, KEPT_AT_MOST, KEPT_SECONDS = 3, 6, 60.0
 """States that a volunteer keeps: the last three, and older ones for a minute after use, six at most (protocol §8)."""
 
 MOST_ASKED = 12
-"""Holders that are asked for a state (``peer/transfer.py``: MAX_ASKED)."""
+"""Holders that were asked for a state, where the scenario's ``donors`` is "first"."""
 
 SETTLES_SECONDS = 0.2
 """After a close, before who met others that are ahead asks them (``peer/volunteer.py``: COMMIT_SETTLES_SECONDS)."""
@@ -85,8 +85,9 @@ def _givers(world: World, alive: Bools, column: int) -> Ints:
 def choose_donors(world: World, now: float) -> None:
     """Whom everybody asks from now on, where the scenario's ``donors`` is "first".
 
-    Peers ask twelve: the leader who told them of the state, then the first on record in the order of their ids
-    (``peer/post.py``, ``peer/transfer.py``). So all of them ask the same.
+    Then they ask twelve: the leader who told them of the state, then the first on record in the order of their ids. So
+    all of them ask the same. As peers choose now (``policy/asking.py``), each asks others, and all who hold a state
+    give it evenly: there is nothing to choose here.
     """
     peers = world.peers
     if world.scenario.what_if.donors != "first":

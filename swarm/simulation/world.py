@@ -83,7 +83,7 @@ class World:
         """Share of a subject's replicas that another volunteer finds in the directory."""
         if subject < self.shape.blocks:
             return float(self.directory.known[subject])
-        return float(self.directory.known.mean())
+        return self.directory.known_elsewhere
 
     def heads_held(self, now: float) -> None:
         """Go back to the newest state that somebody still holds; who joins a block nobody holds begins it again."""

@@ -137,3 +137,35 @@ async def test_announcements_nobody_takes_are_counted():
     announcer = Announcer(directory, lambda issued, expires: record(OWN, 0), ManualClock())
     assert not await announcer.announce() and not await announcer.announce()
     assert announcer.failures == 2
+
+
+async def test_a_large_swarm_is_read_more_seldom_and_a_peers_own_block_more_often_than_others():
+    crowd = [Identity.ephemeral().peer_id for _ in range(60)]
+    small = await seen(record(FIRST, 0), record(SECOND, 1))
+    assert set(small.pauses(0).values()) == {2.5}
+    large = await seen(*(record(peer_id, number % 3) for number, peer_id in enumerate(crowd)))
+    pauses = large.pauses(0)
+    assert 2.5 < pauses[0] == large.pauses(1)[1] < pauses[2] < RECORD_SECONDS * 2 / 3
+
+
+async def test_blocks_are_looked_up_when_they_are_due(monkeypatch):
+    """Each from the end of its last look; a peer that moves reads its new block as often from then on."""
+    looks: asyncio.Queue[int] = asyncio.Queue()
+
+    class Counting(ListedDirectory):
+        async def entries(self, block: int) -> list[BlockRecord]:
+            looks.put_nowait(block)
+            return []
+
+    view = SwarmView(Counting(), MANIFEST, OWN, ManualClock())
+    monkeypatch.setattr(view, "pauses", lambda own: {block: 0.05 if block == own else 60.0 for block in range(3)})
+    monkeypatch.setattr("blockswarm.peer.view.MIN_PAUSE", 0.01)
+    own = 0
+    task = asyncio.create_task(view.keep_fresh(lambda: own))
+    async with asyncio.timeout(5.0):
+        assert [await looks.get() for _ in range(5)] == [0, 1, 2, 0, 0]
+        own = 1
+        while await looks.get() != 1:
+            pass
+        assert [await looks.get() for _ in range(2)] == [1, 1]
+    task.cancel()

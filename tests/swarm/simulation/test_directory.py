@@ -49,9 +49,18 @@ def test_in_a_small_swarm_everybody_knows_everybody() -> None:
 
 
 def test_reading_everybody_again_and_again_overloads_the_holders_of_a_key() -> None:
-    shares = [float(loaded(nodes).answered.mean()) for nodes in (100, 1000, 10_000)]
+    shares = [float(loaded(nodes, often=True).answered.mean()) for nodes in (100, 1000, 10_000)]
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 0.05
+
+
+def test_reading_as_often_as_the_size_allows_costs_a_large_swarm_several_times_less() -> None:
+    for nodes in (1000, 10_000):
+        often, sized = loaded(nodes, often=True), loaded(nodes)
+        assert sized.answered.mean() > 4 * often.answered.mean()
+        assert sized.hottest < often.hottest / 2  # the rest writes its own records
+    few = loaded(15)
+    assert few.sent == pytest.approx(loaded(15, often=True).sent)
 
 
 def test_a_key_holds_512_records_and_more_keys_hold_more() -> None:

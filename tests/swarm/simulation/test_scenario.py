@@ -85,3 +85,10 @@ def test_a_block_without_workers_is_refused(peers: int, shares: tuple[float, ...
     scenario = read_scenario({"start": {"shares": list(shares)}} if shares else {})
     with pytest.raises(ScenarioError, match=f"mine.toml: {said}"):
         check_workers(scenario, peers=peers, blocks=3, source="mine.toml")
+
+
+def test_two_volunteers_are_not_one_peer() -> None:
+    one = {"peer_id": "12D3KooWabcdefghijk"}
+    scenario = read_scenario({"volunteers": [one, {}, one]})
+    with pytest.raises(ScenarioError, match=r"volunteers\.2\.peer_id: is that of volunteers\.0 as well"):
+        check_workers(scenario, peers=3, blocks=3, source="mine.toml")

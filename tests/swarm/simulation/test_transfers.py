@@ -12,13 +12,14 @@ from blockswarm.swarm.simulation.simulator import Simulation
 from blockswarm.swarm.simulation.transfers import advance_transfers, kept_states, start_fetching
 from blockswarm.swarm.simulation.world import World
 
-EVERYONE: Scenario = read_scenario({"what_if": {"donors": "all"}, "sessions": {"median_hours": 1e6}})
+STEADY: Scenario = read_scenario({"sessions": {"median_hours": 1e6}})
+FIRST: Scenario = read_scenario({"what_if": {"donors": "first"}, "sessions": {"median_hours": 1e6}})
 
 
 @pytest.fixture
 def world(shape: SwarmShape) -> World:
     """Block 0 has one holder, who sends 1 MB/s, and two who lack its state and receive 10 MB/s each."""
-    world = Simulation(shape, EVERYONE, peers=9, hours=1.0).world
+    world = Simulation(shape, STEADY, peers=9, hours=1.0).world
     peers = world.peers
     peers.up[:], peers.down[:] = 1e6, 10e6
     peers.block[:] = [0, 0, 0, 1, 1, 1, 2, 2, 2]
@@ -64,7 +65,7 @@ def test_a_state_that_nobody_gives_any_more_is_given_up_for_the_newest(world: Wo
 
 
 def test_the_first_twelve_are_asked_by_everybody(shape: SwarmShape) -> None:
-    crowd = Simulation(shape, EVERYONE.model_copy(update={"what_if": Scenario().what_if}), peers=90, hours=0.05)
+    crowd = Simulation(shape, FIRST, peers=90, hours=0.05)
     for _ in crowd.run():
         pass
     peers = crowd.world.peers
