@@ -157,7 +157,7 @@ def test_what_was_asked_of_other_states_is_asked_again(model: Model, plain: Call
         for holder in swarm.holders.values():
             holder.seconds = seconds
 
-    text, report, swarm = ahead(model, expected, size=4, spoil=spoil, **asked)
+    text, report, _ = ahead(model, expected, size=4, spoil=spoil, **asked)
     untouched = ahead(model, expected, size=4, **asked)
     assert text == expected == untouched[0]
     assert report.drafted == untouched[1].drafted and report.round_trips > untouched[1].round_trips
