@@ -167,13 +167,15 @@ class Generation:
         text, flights, drafting = self._text, self._flights, self._drafting
         if drafting is None or self._asked.row_readout != "parallel" or not 0 < len(flights) < MOST_FLIGHTS:
             return False
+        unanswered = len(flights.guess)
+        most = text.left - 1 - unanswered
+        if not unanswered or not drafting.would(most, unanswered):
+            return False
         with trio.move_on_after(WRITING_SECONDS):
             await flights.first.landed()
         if flights.first.back:
             return False
-        unanswered = len(flights.guess)
-        known = text.text + flights.guess
-        draft = await drafting.propose(known, text.left - 1 - unanswered, text.choose, unanswered=unanswered)
+        draft = await drafting.propose(text.text + flights.guess, most, text.choose, unanswered=unanswered)
         if not draft:
             return False
         chunk = text.window(flights.guess + draft, first=flights.end)

@@ -23,6 +23,10 @@ class Drafting(Protocol):
         """
         ...
 
+    def would(self, most: int, unanswered: int) -> bool:
+        """Whether ``propose`` would make a draft behind so many bytes that are not answered yet."""
+        ...
+
     def note(self, told: bytes, rows: Float32, *, drafted: int, accepted: int, seconds: float | None) -> None:
         """How it went.
 
@@ -63,6 +67,10 @@ class PacedDrafting:
         draft = await trio.to_thread.run_sync(work) if self._drafter.heavy else work()
         self._pace.made(len(draft), trio.current_time() - began)
         return draft
+
+    def would(self, most: int, unanswered: int) -> bool:
+        """See ``Drafting.would``."""
+        return self._pace.piece(most, unanswered) > 0
 
     def note(self, told: bytes, rows: Float32, *, drafted: int, accepted: int, seconds: float | None) -> None:
         """How it went; see ``Drafting.note``."""

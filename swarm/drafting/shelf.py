@@ -111,6 +111,10 @@ class _Waiting:
             self._current, self._waits = self._better(), False
         return await self._current.propose(text, most, choose, unanswered=unanswered)
 
+    def would(self, most: int, unanswered: int) -> bool:
+        """See ``Drafting.would``."""
+        return self._current.would(most, unanswered)
+
     def note(self, told: bytes, rows: Float32, *, drafted: int, accepted: int, seconds: float | None) -> None:
         """See ``Drafting.note``."""
         self._current.note(told, rows, drafted=drafted, accepted=accepted, seconds=seconds)
