@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.rpc import Reply, Request
 from blockswarm.model.sampling import sample_byte
@@ -20,8 +22,10 @@ from blockswarm.peer.giving import Registrar, checked
 from blockswarm.peer.serving import HANDLER_SECONDS, ServingDesk
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.chain_messages import ChainRequest, ZArrives
+from blockswarm.swarm.codec.base import CodecError
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import SweepRequest
+from blockswarm.swarm.narrow_z import narrow_size, narrowed, widened
 
 WAIT_SECONDS = 20.0
 """Longest time that a holder waits for z."""
@@ -60,8 +64,8 @@ class _Place:
     """Where client's call and z meet."""
 
     z: asyncio.Future[bytearray] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    positions: int | None = None
-    """What the client's call says; None while only z is here."""
+    due: ZArrives | None = None
+    """What the client's call says of z; None while only z is here."""
     is_fetched: Callable[[], None] = lambda: None
     """Tells those who keep count of early z that this one waits no longer."""
 
@@ -106,6 +110,8 @@ class ChainDesk:
             what = "comes from the last block only" if last else f"missing: block {step.block} is not the last one"
             raise RpcRefused("bad-request", f"next: {what}")
         z = await self._wait(request.peer_id, wanted) if step.block else bytearray()
+        if z and wanted.narrow:
+            z = _widened(z, step.positions, self._model.dim)
         answers = await self._serving.sweep(request.peer_id, step, z)
         if wanted.next is not None:
             await self._hand_on(wanted.next, wanted, answers)
@@ -120,9 +126,9 @@ class ChainDesk:
         if self._waiting[client] >= MAX_CHAINS_OF_CLIENT:
             raise RpcRefused("busy", f"{MAX_CHAINS_OF_CLIENT} sweeps of yours wait already", {"retry_after": 1.0})
         place = self._place(wanted.token)
-        if place.positions is not None:
+        if place.due is not None:
             raise RpcRefused("bad-request", "token: a call with it waits already")
-        place.positions = wanted.sweep.positions
+        place.due = ZArrives(wanted.token, wanted.sweep.positions, wanted.narrow)
         place.is_fetched()
         self._waiting[client] += 1
         try:
@@ -135,22 +141,24 @@ class ChainDesk:
             self._waiting -= Counter([client])  # drops who has none left
 
     async def _hand_on(self, to: str, wanted: ChainRequest, z: list[Float32]) -> None:
-        body = ZArrives(wanted.token, wanted.sweep.positions).to_body()
+        body = ZArrives(wanted.token, wanted.sweep.positions, wanted.narrow).to_body()
+        blob = narrowed(np.concatenate(z)) if wanted.narrow else joined(z)
         try:
-            await self._sender.call(to, "chain.z", body, blob=joined(z), timeout=SEND_SECONDS)
+            await self._sender.call(to, "chain.z", body, blob=blob, timeout=SEND_SECONDS)
         except RpcError as error:
             raise RpcRefused("next-failed", f"the next holder did not take z: {error.code}") from None
 
     def _z_size(self, peer_id: str, body: dict[str, Any], size: int) -> int:
         """Bytes of a z; asked before any of them is read."""
         arriving = checked(ZArrives.parse, body)
-        place, due = self._places.get(arriving.token), 4 * arriving.positions * self._model.dim
-        if place is not None and place.positions is not None:
-            if arriving.positions != place.positions:
-                raise RpcRefused("bad-request", f"positions: {arriving.positions}, {place.positions} are due")
-            return due
+        place, dim = self._places.get(arriving.token), self._model.dim
+        size = narrow_size(arriving.positions, dim) if arriving.narrow else 4 * arriving.positions * dim
+        if place is not None and place.due is not None:
+            if arriving != place.due:
+                raise _another_z(arriving, place.due)
+            return size
         self._check_early(peer_id)
-        return min(due, MAX_EARLY_BYTES)
+        return min(size, MAX_EARLY_BYTES)
 
     def _check_early(self, sender: str) -> None:
         if self._early[sender] >= MAX_EARLY:
@@ -166,10 +174,10 @@ class ChainDesk:
         place = self._place(arriving.token)
         if place.z.done():
             raise RpcRefused("bad-request", "token: its z is here already")
-        if place.positions is not None and place.positions != arriving.positions:
-            raise RpcRefused("bad-request", f"positions: {arriving.positions}, {place.positions} are due")
+        if place.due is not None and place.due != arriving:
+            raise _another_z(arriving, place.due)
         place.z.set_result(request.blob)
-        if place.positions is None:
+        if place.due is None:
             self._keep_early(request.peer_id, arriving.token, place)
         return Reply({})
 
@@ -196,6 +204,21 @@ class ChainDesk:
                 raise RpcRefused("busy", f"{MAX_CHAINS} sweeps are waited for already", {"retry_after": 1.0})
             place = self._places[token] = _Place()
         return place
+
+
+def _another_z(came: ZArrives, due: ZArrives) -> RpcRefused:
+    if came.positions != due.positions:
+        return RpcRefused("bad-request", f"positions: {came.positions}, {due.positions} are due")
+    return RpcRefused("bad-request", f"narrow: {came.narrow}, {due.narrow} is due")
+
+
+def _widened(z: bytearray, positions: int, dim: int) -> bytearray:
+    if len(z) != (due := narrow_size(positions, dim)):
+        raise RpcRefused("bad-request", f"z: {len(z)} bytes, {due} are due")
+    try:
+        return widened(z, positions, dim)
+    except CodecError as error:
+        raise RpcRefused("bad-request", f"z: {error}") from None
 
 
 def drawn(wanted: ChainRequest, answers: list[Float32]) -> bytes:

@@ -29,7 +29,7 @@ ANOTHERS_FAULT = ("late", "next-failed", "unknown-method", "unknown-session")
 
 
 async def sweep_at_once(
-    session: Session, chunk: Chunk, seed: int, draw: Draw | None = None, *, go_on: bool = False
+    session: Session, chunk: Chunk, seed: int, draw: Draw | None = None, *, go_on: bool = False, narrow: bool = False
 ) -> Float32 | bytes | None:
     """The rows of ``chunk``, float32 ``[rows, 256]``, or the bytes drawn from them; None when it did not work.
 
@@ -45,6 +45,8 @@ async def sweep_at_once(
         Have the last holder draw the bytes: 1 byte of answer instead of 1 KiB for each.
     go_on : bool
         The chunk goes on from one asked for before in this session: holders compute, and hand on, only what is new.
+    narrow : bool
+        Have z travel at 8 bits a value. Not with ``go_on``.
     """
     blocks = session.core.blocks
     holders = [session.first(block) for block in blocks]
@@ -53,7 +55,7 @@ async def sweep_at_once(
     # z of a byte is another one in each window that holds it, so a session goes on within one window.
     piece = Piece.of(chunk, seed) if go_on and len(chunk.windows) == 1 else None
     for _ in range(2):  # a second time where a holder has lost the text: then it is told all of it
-        chain = _Chain(session, chunk, seed, draw, [holder for holder in holders if holder is not None], piece)
+        chain = _Chain(session, chunk, seed, draw, [holder for holder in holders if holder is not None], piece, narrow)
         session.waits += 1
         with trio.move_on_after(chain.patience) as scope:
             await chain.run()
@@ -79,6 +81,7 @@ class _Chain:
         draw: Draw | None,
         holders: list[str],
         piece: Piece | None,
+        narrow: bool,
     ) -> None:
         self.answer: Float32 | bytes | None = None
         self.why = ""
@@ -90,7 +93,7 @@ class _Chain:
         self.patience = sum(router.patience(holder, work) for holder in holders)
         self._session, self._chunk, self._draw, self._holders = session, chunk, draw, holders
         self._pin = pin = session.pin
-        self._piece = piece
+        self._piece, self._narrow = piece, narrow
         remembered = session.remembered
         # The same for all: each block needs z of what is new to it from the one before.
         known = [remembered.known(piece, peer, block, pin) for block, peer in enumerate(holders)] if piece else []
@@ -149,7 +152,8 @@ class _Chain:
                 chunk.take,
                 self._seed,
             )
-        return ChainRequest(step, self._token, None if last else self._holders[block + 1], self._draw if last else None)
+        onward, draw = (None, self._draw) if last else (self._holders[block + 1], None)
+        return ChainRequest(step, self._token, onward, draw, self._narrow)
 
     def _remember(self) -> None:
         if self._piece is not None:

@@ -6,7 +6,8 @@ method          request                        answer
 ``chain``       :class:`ChainRequest`          ``{"last": false}`` once z has been handed on; from the last block
                                                ``{"last": true}`` and what ``sweep`` answers, or the bytes drawn
 ``chain.z``     :class:`ZArrives`, blob z      nothing
-                float32 ``[positions, d]``
+                float32 ``[positions, d]``,
+                or narrow (``swarm/narrow_z``)
 ==============  =============================  ===================================================================
 
 A client asks the holders of all blocks at the same time, under one token. Block 0 begins, every other one waits for the
@@ -20,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from blockswarm.swarm.errors import MessageError
-from blockswarm.swarm.fields import Body, Optional, integer, nested, number, octets, peer_id
+from blockswarm.swarm.fields import Body, Optional, flag, integer, nested, number, octets, peer_id
 from blockswarm.swarm.messages import MAX_POSITIONS, SweepRequest
 from blockswarm.swarm.session_messages import SessionRequest
 
@@ -65,6 +66,8 @@ class ChainRequest:
     """Peer id of the holder of the next block; none for the last block."""
     draw: Draw | None = None
     """For the last block: answer drawn bytes instead of log-probabilities. With whole windows only."""
+    narrow: bool = False
+    """Whether z travels at 8 bits a value; the same in all calls of a traversal. With whole windows only."""
 
     _BODY = Body(
         sweep=Optional(nested(SweepRequest.parse)),
@@ -72,6 +75,7 @@ class ChainRequest:
         token=octets(TOKEN_BYTES),
         next=Optional(peer_id()),
         draw=Optional(nested(Draw.parse)),
+        narrow=Optional(flag(), False),
     )
 
     @classmethod
@@ -81,8 +85,9 @@ class ChainRequest:
         sweep, session = values.pop("sweep"), values.pop("session")
         if (sweep is None) == (session is None):
             raise MessageError("sweep", "either this or session must be there")
-        if session is not None and values["draw"] is not None:
-            raise MessageError("draw", "must not be there with a session")
+        for name in ("draw", "narrow"):
+            if session is not None and values[name]:
+                raise MessageError(name, "must not be there with a session")
         return cls(sweep=sweep or session, **values)
 
     def to_body(self) -> dict[str, Any]:
@@ -93,6 +98,8 @@ class ChainRequest:
             body["next"] = self.next
         if self.draw is not None:
             body["draw"] = self.draw.to_body()
+        if self.narrow:
+            body["narrow"] = True
         return body
 
 
@@ -102,8 +109,9 @@ class ZArrives:
 
     token: bytes
     positions: int
+    narrow: bool = False
 
-    _BODY = Body(token=octets(TOKEN_BYTES), positions=integer(1, MAX_POSITIONS))
+    _BODY = Body(token=octets(TOKEN_BYTES), positions=integer(1, MAX_POSITIONS), narrow=Optional(flag(), False))
 
     @classmethod
     def parse(cls, body: object) -> ZArrives:
@@ -112,4 +120,5 @@ class ZArrives:
 
     def to_body(self) -> dict[str, Any]:
         """The body as it is sent."""
-        return {"token": self.token, "positions": self.positions}
+        body: dict[str, Any] = {"token": self.token, "positions": self.positions}
+        return body | {"narrow": True} if self.narrow else body

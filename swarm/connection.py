@@ -30,8 +30,11 @@ READ_SIZE = 64 * 1024
 GREETING_BYTES = 256 * 1024
 """What a peer may say until the connection stands, its noise messages included."""
 
-ANSWER_BYTES = 1024
-"""What a peer may say until a stream speaks our protocol."""
+MULTISTREAM = "/multistream/1.0.0"
+"""What both sides of a new stream say first (libp2p's multistream-select)."""
+
+NOT_SPOKEN = b"na\n"
+"""What multistream-select answers to a protocol that is not spoken."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,6 @@ class Libp2p:
     tcp_stream: Any
     peer_id: Any
     yamux: Any
-    negotiate: Any
-    communicator: Any
 
 
 def load() -> Libp2p:
@@ -72,8 +73,6 @@ def _load() -> Libp2p:
     from libp2p.io.trio import TrioTCPStream
     from libp2p.network.connection.raw_connection import RawConnection
     from libp2p.peer.id import ID
-    from libp2p.protocol_muxer.multiselect_client import MultiselectClient
-    from libp2p.protocol_muxer.multiselect_communicator import MultiselectCommunicator
     from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
     from libp2p.security.noise.transport import Transport
     from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
@@ -89,8 +88,6 @@ def _load() -> Libp2p:
         tcp_stream=TrioTCPStream,
         peer_id=ID,
         yamux=Yamux,
-        negotiate=MultiselectClient().select_one_of,
-        communicator=MultiselectCommunicator,
     )
 
 
@@ -127,10 +124,9 @@ class Connection:
         The started multiplexer.
     """
 
-    def __init__(self, peer_id: str, muxer: Any, libp2p: Libp2p) -> None:
+    def __init__(self, peer_id: str, muxer: Any) -> None:
         self.peer_id = peer_id
         self._muxer = muxer
-        self._libp2p = libp2p
 
     @property
     def alive(self) -> bool:
@@ -138,15 +134,12 @@ class Connection:
         return not self._muxer.event_shutting_down.is_set()
 
     async def open(self, protocol: str) -> Stream:
-        """Open a stream speaking ``protocol``; the caller bounds the wait."""
-        stream = await self._muxer.open_stream()
-        try:
-            communicator = self._libp2p.communicator(Short(stream, ANSWER_BYTES))
-            await self._libp2p.negotiate([protocol], communicator, math.inf)
-        except BaseException:
-            await _quietly(stream.reset)
-            raise
-        return Stream(stream)
+        """Open a stream speaking ``protocol``; the caller bounds the wait.
+
+        Nobody is waited for: what is written first goes out together with the name of the protocol, as go-libp2p does
+        it, which saves two round trips. Whether the peer speaks it shows in the first read.
+        """
+        return Stream(await self._muxer.open_stream(), protocol)
 
     async def close(self) -> None:
         """End the connection and every stream on it, within ``CLOSE_PATIENCE`` seconds."""
@@ -156,15 +149,31 @@ class Connection:
 
 
 class Stream:
-    """A byte stream with exact reads."""
+    """A byte stream with exact reads.
 
-    def __init__(self, raw: Any) -> None:
+    Parameters
+    ----------
+    raw : IMuxedStream
+        Just opened.
+    protocol : str, optional
+        What to say first that it speaks, and expect to be told; by default it speaks it already.
+    """
+
+    def __init__(self, raw: Any, protocol: str | None = None) -> None:
         self._raw = raw
         self._left = bytearray()
+        self._unsaid = b"" if protocol is None else _said(MULTISTREAM) + _said(protocol)
+        self._expected = [] if protocol is None else [MULTISTREAM, protocol]
+
+    @property
+    def agreed(self) -> bool:
+        """Whether the peer has said that it speaks the protocol."""
+        return not self._expected
 
     async def write(self, data: bytes) -> None:
         """Send all of ``data``."""
-        await self._raw.write(data)
+        unsaid, self._unsaid = self._unsaid, b""
+        await self._raw.write(unsaid + data)
 
     async def read_exactly(self, count: int) -> bytes:
         """Receive ``count`` bytes.
@@ -173,7 +182,25 @@ class Stream:
         ------
         EOFError
             If the stream ends before.
+        ConnectionError
+            If the peer does not speak the protocol.
         """
+        while self._expected:
+            await self._agree(self._expected[0])
+            del self._expected[0]
+        return await self._read(count)
+
+    async def _agree(self, expected: str) -> None:
+        (length,) = await self._read(1)
+        if length >= 0x80:  # the first of several bytes of a length: no protocol of ours is that long
+            raise ConnectionError("the peer says too much before it speaks our protocol")
+        told = await self._read(length)
+        if told == NOT_SPOKEN:
+            raise ConnectionError("the peer does not speak our protocol")
+        if told != f"{expected}\n".encode():
+            raise ConnectionError(f"the peer says {told[:40]!r} instead of {expected}")
+
+    async def _read(self, count: int) -> bytes:
         buffer = self._left
         while len(buffer) < count:
             piece = await self._raw.read(READ_SIZE)
@@ -187,6 +214,11 @@ class Stream:
     async def reset(self) -> None:
         """Throw the stream away, also while being cancelled."""
         await _quietly(self._raw.reset)
+
+
+def _said(name: str) -> bytes:
+    """A message of multistream-select; its length, below 128, is one byte."""
+    return bytes([len(name) + 1]) + f"{name}\n".encode()
 
 
 async def dial(libp2p: Libp2p, host: str, port: int, peer_id: str, nursery: Any) -> Connection:
@@ -230,7 +262,7 @@ async def dial(libp2p: Libp2p, host: str, port: int, peer_id: str, nursery: Any)
     except BaseException:
         await trio.aclose_forcefully(tcp)
         raise
-    return Connection(peer_id, muxer, libp2p)
+    return Connection(peer_id, muxer)
 
 
 def shielded(seconds: float) -> Any:

@@ -104,14 +104,15 @@ class Continuation:
         """Bytes that may still be added."""
         return 0 if self.ended else self._asked.max_bytes - self.written
 
-    def window(self, draft: bytes = b"") -> Chunk:
+    def window(self, draft: bytes = b"", first: int | None = None) -> Chunk:
         """What the next byte is predicted from and, one row each, what follows the bytes of ``draft``.
 
-        It fits one request: where the windows of a long draft would not, there are fewer rows than ``1 + len(draft)``.
+        With ``first``, the absolute index of a row, only the rows from there on. It fits one request: where the windows
+        of a long draft would not, there are fewer rows.
         """
         if not draft:
             return last_row(self._text, self._context)
-        return next(chunks(self.text + draft, self._context, first=len(self._text) - 1))
+        return next(chunks(self.text + draft, self._context, first=len(self._text) - 1 if first is None else first))
 
     def unknown(self) -> Chunk:
         """One window for all the bytes that are left, as if those before them were known: they stand in it as zeros.

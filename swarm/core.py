@@ -37,10 +37,14 @@ SURVEY_GRACE = 0.2
 """Seconds left to the others once every block has a holder that answered: one stopped holder must not delay all."""
 
 RECORDS_SECONDS = 10.0
-"""Age at which directory records are fetched again before a session."""
+"""Age at which directory records are fetched again."""
 
 OFFERS_SECONDS = 3.0
-"""Age at which holders are asked for their states again before a session; a round is hardly shorter."""
+"""Age at which a session has holders asked for their states again; a round is hardly shorter."""
+
+USABLE_SECONDS = 30.0
+"""Age up to which a session begins with what is known, while holders are asked again beside it. Over a long line that
+saves two or three round trips before the first byte; a state that has gone meanwhile costs one where it is noticed."""
 
 MAX_SURVEYED = 16
 """Holders asked per block; more spares than that help nobody."""
@@ -202,9 +206,21 @@ class Core:
             if everybody:
                 self._offers_at = now
 
+    async def look_around(self) -> None:
+        """Know enough to begin a session; waits for a survey only where nothing younger is known."""
+        now = trio.current_time()
+        if now - min(self._offers_at, self._records_at) > USABLE_SECONDS:
+            await self.survey()
+        elif now - self._offers_at > OFFERS_SECONDS:
+            self._start_refreshing()
+
     def keep_fresh(self) -> None:
         """Start a survey beside the running work when the last one is old: records expire within a long session."""
-        if not self._refreshing and trio.current_time() - self._records_at > RECORDS_SECONDS:
+        if trio.current_time() - self._records_at > RECORDS_SECONDS:
+            self._start_refreshing()
+
+    def _start_refreshing(self) -> None:
+        if not self._refreshing:
             self._refreshing = True
             self.nursery.start_soon(self._refresh_beside)
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
 from blockswarm.swarm.answers import Float32
+from blockswarm.swarm.chunks import Chunk
 from blockswarm.swarm.continuation import Certain, Continuation, Verified
 from blockswarm.swarm.drafting.drafting import Drafting
 from blockswarm.swarm.errors import DeadlineError
+from blockswarm.swarm.flights import MOST_FLIGHTS, Flights
 from blockswarm.swarm.manifest import subject_name
 from blockswarm.swarm.options import Writing
 from blockswarm.swarm.readouts import read
 from blockswarm.swarm.report import CallReport
 from blockswarm.swarm.session import Session
+
+WRITING_SECONDS = 0.002
+"""Time that a question gets to be written to the lines before the next bytes are guessed: guessing takes the loop."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Generation:
         self._text = Continuation(prompt, asked, session.core.manifest.model.context)
         self._drafting = drafting
         self._alone = False  # the next byte must be asked for by itself
+        self._flights = Flights(session)
         self._left = asked.seconds
 
     @property
@@ -88,12 +95,16 @@ class Generation:
         try:
             with trio.move_on_after(self._left) as scope:
                 certain = await self._advance(whole)
+        except BaseException:
+            self._flights.give_up()
+            raise
         finally:
             self._left -= trio.current_time() - began
             self._session.report.seconds += trio.current_time() - began
         if not scope.cancelled_caught:
             self.report.finish_reason = self._text.finish_reason
             return Piece(*certain, last=self._text.ended, report=self.report)
+        self._flights.give_up()
         waiting = ", ".join(map(subject_name, sorted(self._session.unanswered)))
         written = f"{self._text.written} of {self._asked.max_bytes} bytes written"
         raise DeadlineError(
@@ -108,28 +119,72 @@ class Generation:
         return self._text.release()
 
     async def _step(self) -> None:
-        session, text, drafting = self._session, self._text, self._drafting
+        session, text, flights = self._session, self._text, self._flights
         session.byte = text.position
-        draft, told = b"", text.text
-        if drafting is not None and not self._alone:
-            draft = await drafting.propose(told, text.left - 1, text.choose)
-        began = trio.current_time()
-        alone, asked = self._alone, self._asked
-        rows = await read(
-            session, text.window(draft), readout=asked.row_readout, seed=asked.drawn_seed, go_on=not alone
-        )
-        seconds = trio.current_time() - began
-        drafted = min(len(draft), len(rows))
-        told += draft[: len(rows) - 1]
-        if alone:
-            text.add(rows[0])  # its window was computed by itself, as plain decoding does: taken as it is
-            verified = Verified(1, 0)
-        else:
-            verified = text.add_verified(rows, draft)
+        if self._alone:
+            # Its window was computed by itself, as plain decoding does: taken as it is.
+            text.add((await self._read(text.window(), go_on=False))[0])
+            self._alone = False
+            self._count(0, Verified(1, 0))
+            return
+        if not flights:
+            await self._send()
+        while await self._send_ahead():
+            pass
+        flight, told, guess = flights.first, text.text, flights.guess
+        await flight.landed()
+        if flight.behind and not flight.usable:
+            flights.forget()  # whatever it was: asked again, with nothing under way
+            return
+        rows = await flight.rows()
+        verified = text.add_verified(rows, guess)
         self._alone = not verified.settled
-        if drafting is not None:
-            drafting.note(told, rows, drafted=drafted, accepted=verified.right, seconds=seconds)
+        drafted = min(len(guess), len(rows))
+        ahead, more = flights.asked_ahead, flights.land(verified.right if not text.ended else -1, len(rows))
+        session.waits += (more if flight.behind else 0) - ahead
+        flights.asked_ahead = 0
+        if self._drafting is not None:
+            self._drafting.note(
+                told + guess[: len(rows) - 1],
+                rows,
+                drafted=drafted,
+                accepted=verified.right,
+                seconds=None if flight.behind else flight.seconds,
+            )
         self._count(drafted, verified)
+
+    async def _send(self) -> None:
+        """Ask what the text goes on with, and what it makes of a draft."""
+        text, draft = self._text, b""
+        if self._drafting is not None:
+            ahead = self._asked.row_readout == "parallel"
+            draft = await self._drafting.propose(text.text, text.left - 1, text.choose, unanswered=0 if ahead else None)
+        chunk = text.window(draft)
+        self._flights.send(chunk, draft, text.position, partial(self._read, chunk, go_on=True))
+
+    async def _send_ahead(self) -> bool:
+        """Guess on behind what is under way, and ask about it, if that pays; whether it did."""
+        text, flights, drafting = self._text, self._flights, self._drafting
+        if drafting is None or self._asked.row_readout != "parallel" or not 0 < len(flights) < MOST_FLIGHTS:
+            return False
+        unanswered = len(flights.guess)
+        most = text.left - 1 - unanswered
+        if not unanswered or not drafting.would(most, unanswered):
+            return False
+        with trio.move_on_after(WRITING_SECONDS):
+            await flights.first.landed()
+        if flights.first.back:
+            return False
+        draft = await drafting.propose(text.text + flights.guess, most, text.choose, unanswered=unanswered)
+        if not draft:
+            return False
+        chunk = text.window(flights.guess + draft, first=flights.end)
+        flights.send(chunk, draft, text.position, partial(self._read, chunk, go_on=True))
+        return True
+
+    async def _read(self, chunk: Chunk, *, go_on: bool) -> Float32:
+        asked = self._asked
+        return await read(self._session, chunk, readout=asked.row_readout, seed=asked.drawn_seed, go_on=go_on)
 
     def _count(self, drafted: int, verified: Verified) -> None:
         session = self._session

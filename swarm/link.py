@@ -205,6 +205,7 @@ class Link:
         max_blob: int,
     ) -> Reply:
         request = frames.encode_request(method, body, run=run, blob_length=len(blob))
+        stale = False
         while True:
             stream, connection, reused = await self._stream(peer_id)
             try:
@@ -216,6 +217,11 @@ class Link:
                 await stream.reset()
                 if reused:
                     continue  # the peer had ended the idle stream; the pool runs empty, so this ends too
+                if not stream.agreed:
+                    await self._drop(connection)
+                    if not stale:
+                        stale = True
+                        continue  # the connection was dead, and only this shows it: once more over another
                 raise RpcError("unreachable", f"{short(peer_id)} broke off {method}: {reason(error)}") from error
             except BaseException:
                 await stream.reset()

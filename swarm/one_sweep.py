@@ -2,7 +2,8 @@
 
 The published serving figures take a whole unknown sequence through the blocks once. Every byte is then predicted as if
 the bytes before it had been read, but they are unknown: zeros stand for them here. What comes out is letter soup, with
-any training (docs/serving.md); this exists to measure a swarm's lines and blocks against those figures.
+any training (docs/serving.md); so z may as well travel at 8 bits a value. This exists to measure a swarm's lines and
+blocks against those figures.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class OneSweep(Generation):
         chunk, seed = text.unknown(), asked.drawn_seed
         # Who wants the rows gets them, and draws here: the bytes are the same.
         draw = Draw(asked.temperature, asked.top_k, asked.top_p)
-        drawn = None if asked.rows else await sweep_at_once(session, chunk, seed, draw)
+        drawn = None if asked.rows else await sweep_at_once(session, chunk, seed, draw, narrow=True)
         before = text.written
         if isinstance(drawn, bytes):
             for byte in drawn:
@@ -54,7 +55,7 @@ class OneSweep(Generation):
                 if text.ended:
                     break
         else:
-            for row in await read(session, chunk, readout="sweep", seed=seed):
+            for row in await read(session, chunk, readout="sweep", seed=seed, narrow=True):
                 text.add(row)
                 if text.ended:
                     break

@@ -127,7 +127,7 @@ async def open_session(core: Core, pin: PinChoice, patience: float | None, repor
     NoHolderError
         When no holder of any block answers.
     """
-    await core.survey()
+    await core.look_around()
     chosen = read_pin(pin, core.manifest)
     if chosen is None:
         chosen = choose_pin(core.live_offers(), len(core.blocks))

@@ -16,7 +16,9 @@ from blockswarm.swarm.chunks import Chunk, chunks
 from blockswarm.swarm.counts.rows import with_counts
 from blockswarm.swarm.errors import ClientError, NoHolderError
 from blockswarm.swarm.holders import gather
+from blockswarm.swarm.link import Reply
 from blockswarm.swarm.messages import LogprobsRequest, SweepRequest
+from blockswarm.swarm.narrow_z import narrowed, widened
 from blockswarm.swarm.pins import Pin
 from blockswarm.swarm.race import drain
 from blockswarm.swarm.remembered import Piece
@@ -26,7 +28,9 @@ IN_FLIGHT = 4
 """Requests per block under way at a time for a long text: enough to keep two holders busy and their queues short."""
 
 
-async def read(session: Session, chunk: Chunk, *, readout: Readout, seed: int, go_on: bool = False) -> Float32:
+async def read(
+    session: Session, chunk: Chunk, *, readout: Readout, seed: int, go_on: bool = False, narrow: bool = False
+) -> Float32:
     """Log-probabilities of the rows of ``chunk``, float32 ``[rows, 256]``.
 
     Parameters
@@ -38,9 +42,12 @@ async def read(session: Session, chunk: Chunk, *, readout: Readout, seed: int, g
     go_on : bool
         The chunk goes on from one asked for before in this session: holders compute only what is new. The rows may
         differ by float32 rounding from those of the whole window computed by itself, which is what False gives.
+    narrow : bool
+        Of a sweep: z goes from block to block at 8 bits a value, and the rows are those of such a z. Not with
+        ``go_on``.
     """
     if readout == "sweep":
-        return await _sweep(session, chunk, seed, go_on)
+        return await _sweep(session, chunk, seed, go_on, narrow)
     return await with_counts(session, chunk, partial(_parallel, session, chunk, go_on))
 
 
@@ -104,22 +111,23 @@ async def _parallel(session: Session, chunk: Chunk, go_on: bool) -> Float32:
         return mix_log_probs(present)
 
 
-async def _sweep(session: Session, chunk: Chunk, seed: int, go_on: bool) -> Float32:
+async def _sweep(session: Session, chunk: Chunk, seed: int, go_on: bool, narrow: bool) -> Float32:
     """z travels through the blocks in order, from holder to holder or else through here; the last one's rows."""
-    at_once = await sweep_at_once(session, chunk, seed, go_on=go_on)
+    at_once = await sweep_at_once(session, chunk, seed, go_on=go_on, narrow=narrow)
     if isinstance(at_once, np.ndarray):
         return at_once
     while True:
         epoch = session.embedding_epoch
-        z = b""
+        z: bytes = b""
         for block in session.core.blocks:
             session.waits += 1
             answer = await session.ask(_sweep_question(session, block, chunk, seed, z))
             if session.embedding_epoch != epoch:
                 break
-            if isinstance(answer, np.ndarray):
+            if block == session.core.blocks[-1]:
                 return answer
-            z = answer
+            dim = session.core.manifest.model.dim
+            z = bytes(widened(narrowed(answer), chunk.positions, dim)) if narrow else answer.tobytes()
         else:
             raise ClientError("the sweep ended without log-probabilities")
 
@@ -141,8 +149,8 @@ def _logprobs_question(block: int, chunk: Chunk, go_on: bool) -> Question[Float3
     )
 
 
-def _sweep_question(session: Session, block: int, chunk: Chunk, seed: int, z: bytes) -> Question[Float32 | bytes]:
-    """One Euler step; the answer is the next z as bytes or, from the last block, the rows."""
+def _sweep_question(session: Session, block: int, chunk: Chunk, seed: int, z: bytes) -> Question[Float32]:
+    """One Euler step; the answer is the next z, float32 ``[positions, dim]``, or from the last block the rows."""
     last = block == session.core.blocks[-1]
     dim = session.core.manifest.model.dim
 
@@ -151,10 +159,8 @@ def _sweep_question(session: Session, block: int, chunk: Chunk, seed: int, z: by
         request = SweepRequest(block, state.digest, pin.embedding.digest, chunk.windows, chunk.starts, chunk.take, seed)
         return request.to_body(), z
 
-    def check(reply: Any) -> Float32 | bytes:
-        if last:
-            return check_rows(reply, chunk.rows)
-        return check_hidden(reply, chunk.positions, dim).tobytes()
+    def check(reply: Reply) -> Float32:
+        return check_rows(reply, chunk.rows) if last else check_hidden(reply, chunk.positions, dim)
 
     return Question(
         block=block,

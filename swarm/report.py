@@ -64,8 +64,9 @@ class CallReport:
     bytes: int = 0
     """Bytes generated, or rows of log-probabilities."""
     round_trips: int = 0
-    """Generation: times holders were waited for, one after the other. A sweep waits once where z goes from holder to
-    holder, else once for each block."""
+    """Generation: times holders were waited for, one after the other; what is asked while an answer is on its way adds
+    none until something is asked that needed that answer. A sweep waits once where z goes from holder to holder, else
+    once for each block."""
     drafted: int = 0
     """Bytes that were guessed and asked about."""
     accepted: int = 0

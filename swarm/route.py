@@ -78,7 +78,9 @@ class Router:
         self._hedges = HEDGES_SAVED
         self._holders: dict[str, _Holder] = {}
 
-    def order(self, holders: Iterable[str], *, work: int, now: float, prefer: str | None = None) -> list[str]:
+    def order(
+        self, holders: Iterable[str], *, work: int, now: float, prefer: str | None = None, own: int = 0
+    ) -> list[str]:
         """Sort ``holders``, the one to ask first in front.
 
         Parameters
@@ -91,6 +93,8 @@ class Router:
             Current time, seconds; the clock of ``failed``.
         prefer : str, optional
             The holder in use so far.
+        own : int
+            Requests under way there that the asker wants to be followed by this one; they do not speak against it.
 
         Returns
         -------
@@ -100,7 +104,8 @@ class Router:
 
         def rank(peer: str) -> tuple[float, float, bytes]:
             known = self._holders.get(peer) or _Holder()
-            expected = self.expected(peer, work) * (1 + known.in_flight) * (STICKY if peer == prefer else 1.0)
+            load, habit = (known.in_flight - own, STICKY) if peer == prefer else (known.in_flight, 1.0)
+            expected = self.expected(peer, work) * (1 + load) * habit
             banned = known.banned_until if known.banned_until > now else 0.0
             return banned, expected, hashlib.sha256(self._salt + peer.encode()).digest()
 

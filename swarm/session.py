@@ -7,6 +7,7 @@ fails. Only when a pinned state is lost everywhere does it take another, and say
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -103,6 +104,7 @@ class Session:
         """Blocks being waited for, for the message of a deadline."""
         self._epoch = 0
         self._using: dict[int, str] = {}
+        self._following: Counter[str] = Counter()  # by holder: requests under way of a text that goes on
         self._refused: set[tuple[str, bytes, bytes]] = set()
         self._left: set[tuple[int, str]] = set()
         self._recovering: dict[int, Any] = {}
@@ -196,7 +198,12 @@ class Session:
 
     async def _race(self, question: Question[T], pin: Pin, peers: list[str]) -> Race[T]:
         core, block = self.core, question.block
-        order = core.router.order(peers, work=question.work, now=trio.current_time(), prefer=self._using.get(block))
+        prefer = self._using.get(block)
+        # A text stays where it is known: a request that goes on from another one follows it.
+        own = self._following[prefer] if prefer is not None and question.piece is not None else 0
+        order = core.router.order(peers, work=question.work, now=trio.current_time(), prefer=prefer, own=own)
+        if order and question.piece is not None:
+            self._using.setdefault(block, order[0])  # the next one follows before this one is answered
 
         running = 0
 
@@ -209,6 +216,7 @@ class Session:
             running += 1
             core.stats.requests += 1
             core.router.started(peer)
+            self._following[peer] += question.piece is not None
             try:
                 result = question.check(await self._put(question, pin, peer))
             except (RpcError, UntrustedAnswerError) as error:
@@ -217,6 +225,7 @@ class Session:
             finally:
                 running -= 1
                 core.router.ended(peer)
+                self._following[peer] -= question.piece is not None
             core.router.answered(peer, work=question.work, seconds=trio.current_time() - began)
             return result
 

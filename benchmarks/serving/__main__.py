@@ -6,8 +6,8 @@ Four hosts (network namespaces, see `benchmarks/hosts`): a client, and three vol
 for ``--samples`` sequences a block over free lines, then they only serve, and the lines become slow. Modes:
 
 ``exact``      the parallel readout; drafts come from one block that the client runs itself (``--draft``)
-``exact+counts`` the same where ``--counts-weight`` puts n-gram counts of the training text into the target: a volunteer
-               serves them, and the client has their file and drafts from it, too
+``exact+counts`` the same in a swarm of its own, trained alike, whose target has n-gram counts of its training text
+               (``--counts-weight``): a volunteer serves them, and the client has their file and drafts from it, too
 ``sweep``      the paper's readout, z from holder to holder; drafts as above
 ``one-sweep``  all bytes in one traversal; a timing, the text has no quality
 
@@ -20,7 +20,8 @@ from the call to the last byte, prompt included, with connections made and the b
 random (they are held after a single round), since only lines and arithmetic matter to it.
 
 ``speedup`` is bytes/s over the pipeline's bytes/s; ``traversals`` are the times holders were waited for, one after the
-other, all prompts together. Needs root.
+other, all prompts together; ``load_1m`` the machine's load before and after a round trip time's rows, of which the
+benchmark itself is a part. Needs root.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -56,7 +58,10 @@ TRAIN_SECONDS = 1800.0
 CLIENT_SECONDS = 3600.0
 PROMPT_BYTES = 48
 SHAPE_ROUND_SECONDS = 60.0
-MODES = ["exact", "sweep", "one-sweep"]
+COUNTED = "exact+counts"
+MODES = ["exact", COUNTED, "sweep", "one-sweep"]
+READOUTS = {"exact": "parallel", COUNTED: "parallel"}
+"""What a mode is called by clients, where that is another word."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -72,7 +77,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     top.add_argument("--size", choices=list(SIZES), default="tiny")
     top.add_argument("--samples", type=int, default=6400, help="trained sequences of each block (default 6400)")
     top.add_argument("--shapes", nargs="*", default=[], help="one-sweep of untrained blocks too, as 512x4: dim, layers")
-    top.add_argument("--counts-weight", type=float, help="share of n-gram counts in the target (default: no counts)")
+    top.add_argument("--counts-weight", type=float, default=0.5, help="share of n-gram counts (default 0.5)")
     top.add_argument("--counts-order", type=int, default=6, help="bytes of context of these counts (default 6)")
     top.add_argument("--seed", type=int, default=0)
     top.add_argument("--data", default="docs")
@@ -156,7 +161,7 @@ class Bench:
             "peers": str(self.swarm.peers_file),
             "context": self.model.context,
             "prompts": [heldout[place : place + PROMPT_BYTES].tobytes().hex() for place in places],
-            "readouts": [{"exact": "parallel"}.get(mode, mode) for mode in self.modes],
+            "readouts": [READOUTS.get(mode, mode) for mode in self.modes],
             "temperatures": options.temperatures,
             "lengths": options.lengths,
             "counts": str(self.counts) if self.counts else None,
@@ -196,11 +201,14 @@ def told(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-def run(options: argparse.Namespace, size: str, folder: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """All rows of one size of model, a named one or an untrained shape; and what else is to be said of it.
+def run(
+    options: argparse.Namespace, size: str, modes: list[str], folder: str
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """All rows of one swarm, of a named size or an untrained shape; and what else is to be said of it.
 
     ``folder`` is for files that are needed for as long as this takes.
     """
+    began = time.monotonic()
     trained = size in SIZES
     if trained:
         model = SIZES[size]
@@ -208,7 +216,7 @@ def run(options: argparse.Namespace, size: str, folder: str) -> tuple[list[dict[
         dim, layers = map(int, size.split("x"))
         model = dataclasses.replace(SIZES["small"], dim=dim, layers=layers, heads=max(1, dim // 64))
     file, counts = Path(folder) / f"{size}.ngram", None
-    if options.counts_weight and trained:
+    if modes == [COUNTED]:
         text = open_corpus(options.data, context=model.context).train
         file.write_bytes(build_ngram_file(text, order=options.counts_order))
         counts = describe(file, options.counts_weight)
@@ -223,7 +231,6 @@ def run(options: argparse.Namespace, size: str, folder: str) -> tuple[list[dict[
         train_samples=options.samples if trained else 1,
         bandwidth=12.5e6,
     )
-    modes = options.modes if trained else ["one-sweep"]
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {"parameters": manifest.parameters(0), "trained": trained}
     with (
@@ -231,7 +238,7 @@ def run(options: argparse.Namespace, size: str, folder: str) -> tuple[list[dict[
         LocalSwarm(manifest=manifest, seed=options.seed) as swarm,
     ):
         bench = Bench(options, size, modes, world, swarm)
-        told(f"{size}: training {manifest.recipe.train_samples} sequences a block")
+        told(f"{size} ({', '.join(modes)}): training {manifest.recipe.train_samples} sequences a block")
         bench.train()
         if counts is not None:
             bench.serve_counts(file)
@@ -239,12 +246,22 @@ def run(options: argparse.Namespace, size: str, folder: str) -> tuple[list[dict[
             about["ce"] = heldout_ce(swarm, world[CLIENT].popen)
             told(f"{size}: held-out cross-entropy {about['ce']:.3f} nats per byte (parallel readout)")
         for rtt in options.rtts:
+            before = os.getloadavg()[0]
             found = bench.rows(rtt)
+            load = [round(before, 2), round(os.getloadavg()[0], 2)]
             for row in found:
+                row["load_1m"] = load
                 told(json.dumps(row))
             rows += found
-        about["bench"] = dataclasses.asdict(world.lateness())
+        about |= {"bench": dataclasses.asdict(world.lateness()), "seconds": round(time.monotonic() - began)}
     return rows, about
+
+
+def swarms(options: argparse.Namespace) -> list[tuple[str, list[str]]]:
+    """The sizes of the swarms that are needed, one after another, and the modes that each is measured in."""
+    plain = [mode for mode in options.modes if mode != COUNTED]
+    wanted = [(options.size, plain), (options.size, [mode for mode in options.modes if mode == COUNTED])]
+    return [(size, modes) for size, modes in wanted if modes] + [(shape, ["one-sweep"]) for shape in options.shapes]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -256,8 +273,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for size in [options.size, *options.shapes]:
-            found, about[size] = run(options, size, folder)
+        for size, modes in swarms(options):
+            name = f"{size}+counts" if COUNTED in modes else size
+            found, about[name] = run(options, size, modes, folder)
             rows += found
     if options.json:
         print(json.dumps({"rows": rows, "models": about, "settings": settings(options), "machine": machine()}))

@@ -105,12 +105,16 @@ class _Waiting:
         self._current, self._better, self._ready = first, better, ready
         self._waits = True
 
-    async def propose(self, text: bytes, most: int, choose: Choose) -> bytes:
+    async def propose(self, text: bytes, most: int, choose: Choose, *, unanswered: int | None = None) -> bytes:
         """See ``Drafting.propose``."""
         if self._waits and self._ready():
             self._current, self._waits = self._better(), False
-        return await self._current.propose(text, most, choose)
+        return await self._current.propose(text, most, choose, unanswered=unanswered)
 
-    def note(self, told: bytes, rows: Float32, *, drafted: int, accepted: int, seconds: float) -> None:
+    def would(self, most: int, unanswered: int) -> bool:
+        """See ``Drafting.would``."""
+        return self._current.would(most, unanswered)
+
+    def note(self, told: bytes, rows: Float32, *, drafted: int, accepted: int, seconds: float | None) -> None:
         """See ``Drafting.note``."""
         self._current.note(told, rows, drafted=drafted, accepted=accepted, seconds=seconds)

@@ -47,6 +47,10 @@ class Answer:
     def __init__(self, name: str, model: str, created: int, order: Order) -> None:
         self._common = {"id": name, "object": "text_completion", "created": created, "model": model}
         self._order = order
+        self._named: tuple[Mapping[str, object] | None, str | None] = (
+            None,
+            None,
+        )  # the last pin, and what it is called
         self.tokens = 0
         """Bytes generated so far."""
 
@@ -69,9 +73,17 @@ class Answer:
 
     def _told(self, steps: Sequence[Step]) -> dict[str, Any]:
         return self._common | {
-            "system_fingerprint": fingerprint_of(step.report.pin for step in steps),
+            "system_fingerprint": self._fingerprint([step.report.pin for step in steps]),
             "choices": [_choice(step) for step in steps],
         }
+
+    def _fingerprint(self, pins: Sequence[Mapping[str, object] | None]) -> str | None:
+        """The name of the states, which seldom change from chunk to chunk."""
+        if len(pins) != 1:
+            return fingerprint_of(pins)
+        if pins[0] != self._named[0]:
+            self._named = pins[0], fingerprint_of(pins)
+        return self._named[1]
 
     def _usage(self) -> dict[str, int]:
         prompt = self._order.prompt_tokens

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Unpack
 
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.deadline import Deadline
+from blockswarm.swarm.gateway.ahead import one_ahead
 from blockswarm.swarm.gateway.jobs import Job, Order
 from blockswarm.swarm.gateway.limits import AT_ONCE, Gate
 from blockswarm.swarm.gateway.tokens import TokenLog
@@ -110,6 +111,8 @@ class Writer:
         async with self._gate.turn():
             options: WritingOptions = {**job.options, "timeout": deadline}
             pieces = self._model.pieces(job.prompt, rows=log is not None, whole=not order.stream, **options)
+            if order.stream:
+                pieces = one_ahead(pieces)  # holders are asked for the next one while this one is sent
             begun = False
             async with aclosing(pieces):
                 async for piece in pieces:

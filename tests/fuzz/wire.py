@@ -170,6 +170,7 @@ def body_seeds() -> list[bytes]:
             SECOND.peer_id,
         ),
         chain_messages.ZArrives(b"t" * 16, 4),
+        chain_messages.ZArrives(b"t" * 16, 4, narrow=True),
         session_messages.SessionRequest(b"n" * 16, 1, D1, D2, 0, b"abc", 1, b""),
     ]
     places = {

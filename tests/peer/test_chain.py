@@ -27,6 +27,7 @@ from blockswarm.swarm.chain_messages import ChainRequest, Draw, ZArrives
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.messages import SweepRequest
+from blockswarm.swarm.narrow_z import narrow_size, narrowed, widened
 from blockswarm.swarm.session_messages import SessionRequest, text_check
 from tests.peer.hosts import running_hosts
 
@@ -60,7 +61,7 @@ async def hosts(desks: list[ChainDesk]) -> AsyncIterator[list[Host]]:
         yield running
 
 
-def requests(hosts: list[Host], *, draw: Draw | None = None, seed: int = 3) -> list[ChainRequest]:
+def requests(hosts: list[Host], *, draw: Draw | None = None, seed: int = 3, narrow: bool = False) -> list[ChainRequest]:
     """What a client asks each of the holders."""
     token = secrets.token_bytes(16)
     made = []
@@ -68,7 +69,10 @@ def requests(hosts: list[Host], *, draw: Draw | None = None, seed: int = 3) -> l
         digests = MANIFEST.genesis_digest(block), MANIFEST.genesis_digest(EMBEDDING)
         step = SweepRequest(block, *digests, (TEXT, TEXT[:5]), (40, 7), (2, 0), seed)
         last = block == 2
-        made.append(ChainRequest(step, token, None if last else hosts[block + 1].peer_id, draw if last else None))
+        made.append(
+            ChainRequest(step, token, None if last else hosts[block + 1].peer_id, draw if last else None, narrow)
+        )
+    assert all(ChainRequest.parse(wanted.to_body()) == wanted for wanted in made)
     return made
 
 
@@ -86,7 +90,7 @@ async def has_arrived(desk: ChainDesk, count: int = 1) -> None:
     raise AssertionError("nothing came")
 
 
-def expected(seed: int = 3) -> list[np.ndarray]:
+def expected(seed: int = 3, *, narrow: bool = False) -> list[np.ndarray]:
     """The same sweep in one place."""
     table = MANIFEST.verify_genesis(EMBEDDING)
     found = []
@@ -95,6 +99,8 @@ def expected(seed: int = 3) -> list[np.ndarray]:
         for block in range(3):
             reader = BlockReader(MANIFEST.model, MANIFEST.recipe, block, MANIFEST.verify_genesis(block), table)
             rows, z = reader.sweep_step(np.frombuffer(window, np.uint8)[None], z)
+            if narrow and z is not None:
+                z = np.frombuffer(widened(narrowed(z[0]), *z.shape[1:]), "<f4").reshape(z.shape)
         found.append(rows[0, take:])
     return found
 
@@ -104,6 +110,33 @@ async def test_the_last_holder_answers_what_a_sweep_in_one_place_gives(hosts: li
     assert [reply.body for reply in replies] == [{"last": False}, {"last": False}, {"last": True}]
     rows = np.frombuffer(bytes(replies[2].blob), "<f4").reshape(-1, 256)
     np.testing.assert_allclose(rows, np.concatenate(expected()), atol=1e-5)
+
+
+async def test_z_travels_at_a_quarter_of_its_size_where_all_are_told_so(
+    hosts: list[Host], desks: list[ChainDesk]
+) -> None:
+    before = hosts[1].traffic.received
+    replies = await asyncio.gather(*(ask(hosts, wanted) for wanted in requests(hosts, narrow=True)))
+    rows = np.frombuffer(bytes(replies[2].blob), "<f4").reshape(-1, 256)
+    # A rounding of float32 may now and then turn a whole step of an integer.
+    np.testing.assert_allclose(rows, np.concatenate(expected(narrow=True)), atol=2e-2)
+    assert hosts[1].traffic.received - before < 18 * DIM * 2 + 500
+    assert np.abs(rows - np.concatenate(expected())).max() < 0.2
+
+    _, middle, _ = requests(hosts, narrow=True)
+    for blob, why in ((bytes(narrow_size(18, DIM) - 1), "are due"), (b"\xff" * narrow_size(18, DIM), "z: not finite")):
+        waiting = asyncio.create_task(ask(hosts, middle))
+        await has_arrived(desks[1])
+        arrival = ZArrives(middle.token, 18, narrow=True).to_body()
+        sent = hosts[3].call(hosts[1].peer_id, "chain.z", arrival, blob=blob, timeout=10.0)
+        refused, _ = await asyncio.gather(waiting, sent, return_exceptions=True)
+        assert isinstance(refused, RpcError) and refused.code == "bad-request" and why in refused.text
+    waiting = asyncio.create_task(ask(hosts, middle))
+    await has_arrived(desks[1])
+    with pytest.raises(RpcError, match="narrow: False, True is due"):
+        wide = ZArrives(middle.token, 18).to_body()
+        await hosts[3].call(hosts[1].peer_id, "chain.z", wide, blob=bytes(4 * 18 * DIM), timeout=10.0)
+    waiting.cancel()
 
 
 async def test_bytes_are_drawn_with_the_noise_of_their_places(hosts: list[Host]) -> None:

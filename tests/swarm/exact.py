@@ -53,6 +53,16 @@ class Fixed(DraftPace):
     def length(self, most: int) -> int:
         return min(most, self._fixed)
 
+    def piece(self, most: int, unanswered: int) -> int:
+        return 0 if unanswered else self.length(most)
+
+
+class Ahead(Fixed):
+    """Drafts of one length, one behind the other as long as no answer is back."""
+
+    def piece(self, most: int, unanswered: int) -> int:
+        return self.length(most)
+
 
 class Scripted:
     """Proposes what stands in a script at the same place, wrong every ``wrong`` bytes; 0: never."""

@@ -24,6 +24,7 @@ from blockswarm.swarm.chunks import Chunk
 from blockswarm.swarm.link import Reply
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import LogprobsRequest, StateHead, StateName, StatesReply, SweepRequest
+from blockswarm.swarm.narrow_z import narrowed, widened
 from blockswarm.swarm.session_messages import SessionRequest
 from tests.swarm.answering import World
 from tests.swarm.signing import certify
@@ -171,12 +172,16 @@ class Holder:
     async def _chain(self, wanted: ChainRequest) -> Reply:
         step, ways = wanted.sweep, self._model.ways
         z = await ways(wanted.token, step.block)[1].receive() if step.block else b""
+        dim = self._model.manifest.model.dim
         self.sent.append((type(step).__name__, len(canonical_bytes(wanted.to_body())) + len(z)))
+        if z and wanted.narrow:
+            z = bytes(widened(z, step.positions, dim))
         known = isinstance(step, SessionRequest)
         reply = self._in_session(step, z) if known else self._model.sweep(step.to_body(), z)
         await trio.sleep(self.seconds(len(reply.blob)))
         if wanted.next is not None:
-            ways(wanted.token, step.block + 1)[0].send_nowait(reply.blob)
+            after = np.frombuffer(reply.blob, "<f4")
+            ways(wanted.token, step.block + 1)[0].send_nowait(narrowed(after) if wanted.narrow else reply.blob)
             return Reply({"last": False})
         if wanted.draw is None:
             return Reply({"last": True}, reply.blob)

@@ -11,7 +11,8 @@ def after(accepted: int, drafted: int, *, round_trip: float, drafting: float = 0
     """A pace that has seen the same ``times`` times."""
     pace = DraftPace(3)
     for _ in range(times):
-        pace.note(drafted=drafted, accepted=accepted, seconds=round_trip, drafting=drafting * drafted)
+        pace.made(drafted, drafting * drafted)
+        pace.note(drafted=drafted, accepted=accepted, seconds=round_trip)
     return pace
 
 
@@ -38,12 +39,12 @@ def test_longer_round_trips_make_longer_drafts_and_costly_guesses_shorter_ones()
 def test_what_was_seen_lately_decides() -> None:
     pace = after(8, 8, round_trip=0.08)
     for _ in range(40):
-        pace.note(drafted=8, accepted=0, seconds=0.08, drafting=0.0)
+        pace.note(drafted=8, accepted=0, seconds=0.08)
     assert pace.length(32) <= 3 and pace.acceptance < 0.2
 
 
 def test_a_byte_asked_for_alone_says_nothing_about_guesses() -> None:
     pace = DraftPace(3)
     before = pace.acceptance
-    pace.note(drafted=0, accepted=0, seconds=0.08, drafting=0.0)
+    pace.note(drafted=0, accepted=0, seconds=0.08)
     assert pace.acceptance == before == pytest.approx(0.75)

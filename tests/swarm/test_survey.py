@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import trio
+from trio.testing import MockClock
 
 from blockswarm.dht.errors import RpcError
-from blockswarm.swarm.core import Core
+from blockswarm.swarm.core import OFFERS_SECONDS, USABLE_SECONDS, Core
 from blockswarm.swarm.link import Link, Reply
 from blockswarm.swarm.manifest import Manifest, create_manifest
 from blockswarm.swarm.messages import StateName, StatesRequest
 from blockswarm.swarm.pins import Pin
 from blockswarm.swarm.report import CallReport
 from blockswarm.swarm.session import Session
+from tests.swarm.answering import World
 
 
 def name(number: int) -> StateName:
@@ -68,3 +70,29 @@ def test_a_survey_names_what_sessions_at_work_are_pinned_to_and_nothing_else() -
         assert await asked.survey(0) == ()
 
     trio.run(story)
+
+
+def test_a_session_waits_for_a_survey_only_when_nothing_recent_is_known() -> None:
+    """Over a long line each survey costs two round trips, and what it finds is seldom new."""
+    waited: list[tuple[float, int]] = []
+
+    async def story() -> None:
+        async with trio.open_nursery() as nursery:
+            world = World(nursery, create_manifest(name="asked", now=0.0))
+
+            async def refresh(blocks: Iterable[int]) -> None:
+                world.book.refreshed.append(list(blocks))
+                await trio.sleep(0.5)
+
+            world.book.refresh = refresh
+            for pause in (0.0, OFFERS_SECONDS / 2, OFFERS_SECONDS, USABLE_SECONDS + 1):
+                await trio.sleep(pause)
+                began = trio.current_time()
+                await world.core.look_around()
+                seconds = trio.current_time() - began
+                await trio.sleep(1.0)  # what goes on beside it has ended
+                waited.append((seconds, len(world.book.refreshed)))
+            nursery.cancel_scope.cancel()
+
+    trio.run(story, clock=MockClock(autojump_threshold=0))
+    assert waited == [(0.5, 1), (0.0, 1), (0.0, 2), (0.5, 3)]
