@@ -167,7 +167,7 @@ def take_post(
         share=lambda: config.serve_share if trainer.training else 1.0,
     )
     serving.register(host)
-    ChainDesk(manifest, serving, host).register(host)
+    ChainDesk(manifest, serving, host, connection.view.everyone).register(host)
 
     live = LiveWeights(block, manifest, connection.clock, store, trainer)
     catch_up = CatchUp(live, source, connection.clock, emit=emit, adopted=committed)

@@ -91,3 +91,18 @@ async def test_sessions_go_with_their_states_and_when_nobody_asks_any_more() -> 
     assert await sessions_after(2 * TIDY_SECONDS) == 0
     assert holder.desk.figures()["session_bytes"] == 0
     holder.desk.close()
+
+
+async def test_a_request_whose_cache_is_gone_takes_the_place_of_all_that_is_computed_again() -> None:
+    holder = Holder(1)
+    text = b"a text of thirty bytes, or more"
+    await holder.call("session.logprobs", holder.in_session(text[:30]))
+    for held in holder.desk._sessions._held.values():
+        held.caches.clear()
+    places: list[int] = []
+    take = holder.desk._queue.place
+    holder.desk._queue.place = lambda client, work, size: (places.append(work), take(client, work, size))[1]
+    await holder.call("session.logprobs", holder.in_session(text[:31], told=30))
+    await holder.call("session.logprobs", holder.in_session(text[:31] + b"!", told=31))
+    assert places == [31, 1]
+    holder.desk.close()
