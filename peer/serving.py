@@ -116,6 +116,7 @@ class ServingDesk:
             "answers": self.answered,
             "refused": self._queue.refused,
             "seconds": round(self._queue.busy_seconds, 3),
+            "cpu_seconds": round(self._queue.cpu_seconds, 3),
             "sessions": len(self._sessions.book),
             "session_bytes": self._sessions.book.bytes,
         }

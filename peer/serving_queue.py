@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -87,12 +88,15 @@ class ServingQueue:
     ----------
     busy_seconds : float
         Time spent on answers so far.
+    cpu_seconds : float
+        Processor time of the worker's thread in it.
     refused : int
         Requests turned away because too much was waiting.
     """
 
     def __init__(self, worker: Worker, clock: Clock, share: Callable[[], float]) -> None:
         self.busy_seconds = 0.0
+        self.cpu_seconds = 0.0
         self.refused = 0
         self._worker = worker
         self._clock = clock
@@ -185,12 +189,13 @@ class ServingQueue:
     async def _compute(self, jobs: Sequence[_Job], work: int) -> None:
         clock = self._clock
 
-        def timed() -> tuple[Sequence[Any], float]:
-            began = clock.now()  # on the worker: what the event loop does meanwhile is not ours
-            return jobs[0].run([job.item for job in jobs]), clock.now() - began
+        def timed() -> tuple[Sequence[Any], float, float]:
+            began, used = clock.now(), time.thread_time()  # on the worker: what the event loop does is not ours
+            results = jobs[0].run([job.item for job in jobs])
+            return results, clock.now() - began, time.thread_time() - used
 
         try:
-            results, seconds = await self._worker(timed)
+            results, seconds, used = await self._worker(timed)
         except (Exception, asyncio.CancelledError) as error:
             ended = isinstance(error, asyncio.CancelledError)  # the worker, or all of this process
             for job in jobs:
@@ -200,6 +205,7 @@ class ServingQueue:
                 raise
             return
         self.busy_seconds += seconds
+        self.cpu_seconds += used
         self._time.spend(seconds, self._share(), clock.now())
         self._pace += 0.2 * (seconds / work - self._pace)
         self._usual_seconds += 0.2 * (seconds / len(jobs) - self._usual_seconds)

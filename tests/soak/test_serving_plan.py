@@ -40,8 +40,9 @@ def test_a_holder_is_killed_at_every_step_of_a_text() -> None:
 def test_the_plan_is_that_of_its_seed_and_a_share_of_it_is_spread_evenly() -> None:
     assert plan(200, seed=0) == CELLS
     assert [cell.seed for cell in plan(200, seed=1)] != [cell.seed for cell in CELLS]
-    some = spread(CELLS, 60)
-    assert len(some) == 60 and {cell.disturbance for cell in some} == set(DISTURBANCES)
+    pairs = set(itertools.product((draft for _, draft in DRAFTERS), DISTURBANCES))
+    assert {(cell.draft, cell.disturbance) for cell in spread(CELLS, 25)} == pairs
+    assert len({cell.draft for cell in spread(CELLS, 5)}) == len({cell.disturbance for cell in spread(CELLS, 5)}) == 5
     assert spread(CELLS, 10**6) == CELLS
     assert [cell.world for cell in CELLS] == sorted(cell.world for cell in CELLS)  # each is set up once
 

@@ -32,7 +32,7 @@ from tests.soak.serving.writing import write_all
 @click.command()
 @click.option("--prompts", default=200, show_default=True, type=click.IntRange(1))
 @click.option("--bytes", "size", default=48, show_default=True, type=click.IntRange(1), help="Of each text.")
-@click.option("--texts", type=click.IntRange(1), help="Only so many of them, evenly spread.")
+@click.option("--texts", type=click.IntRange(1), help="Only so many of them, spread over the matrix.")
 @click.option("--seed", default=0, show_default=True, type=int)
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="File for the figures: JSON, and .md.")
 @click.option("--journal", type=click.Path(dir_okay=False, path_type=Path), help="File of what is done already.")
@@ -41,7 +41,7 @@ def main(prompts: int, size: int, texts: int | None, seed: int, report: Path | N
     began = time.time()
     settings = {"prompts": prompts, "bytes": size, "seed": seed}
     cells = plan(prompts, seed)
-    cells = cells if texts is None else spread(cells, texts)
+    cells = cells if texts is None else spread(cells, texts, seed)
     done = read_journal(journal, settings) if journal is not None else {}
     earlier = sum(outcome.seconds for outcome in done.values())
     stopped_short = ""

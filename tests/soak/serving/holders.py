@@ -57,6 +57,7 @@ class Holder:
         self.block = block
         self.host: Host | None = None
         self.identity = Identity.ephemeral()
+        self.leaving: asyncio.Task[None] | None = None
         self.store = StateStore(SystemClock())
         self._swarm = swarm
         self._listen = ANY_PORT
@@ -118,14 +119,13 @@ class Holder:
         )
         await Directory(host, record.run_id, host.clock).announce(record)
 
-    async def die(self) -> None:
-        """Without a word: p2pd is killed first."""
+    def die(self) -> None:
+        """Without a word: p2pd is killed. The rest is put away beside: one of its handlers may have called this."""
         host, self.host = self.host, None
-        if host is not None:
+        if host is not None and self._desk is not None:
             os.kill(host._daemon.pid, signal.SIGKILL)
-            await host.stop()
-        if self._desk is not None:
             self._desk.close()
+            self.leaving = asyncio.create_task(host.stop())
 
 
 class Swarm:
@@ -166,7 +166,7 @@ class Swarm:
         self._doom = (block, left - 1) if left > 1 else None
         if left <= 1:
             self._struck += 1
-            await holder.die()
+            holder.die()
             raise RpcRefused("gone", "dead")  # nobody hears it
 
     async def carry_out(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class Swarm:
         elif do == "end":
             if (holder := self._latest.get(command["block"])) is not None and holder.host is not None:
                 self._struck += 1
-                await holder.die()
+                holder.die()
         elif do == "revive":
             await self.revive()
         elif do == "sessions":
@@ -208,6 +208,7 @@ class Swarm:
     async def revive(self) -> bool:
         """Whether anybody was dead."""
         dead = [holder for holder in self.holders if holder.host is None]
+        await asyncio.gather(*(holder.leaving for holder in dead if holder.leaving is not None))
         await asyncio.gather(*(holder.start() for holder in dead))
         return bool(dead)
 

@@ -6,6 +6,7 @@ so that a prompt meets every disturbance at every temperature too. Five prompts 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -98,10 +99,15 @@ def prompts_from(text: bytes, count: int, seed: int) -> list[bytes]:
     return found
 
 
-def spread(cells: Sequence[Cell], count: int) -> list[Cell]:
-    """``count`` of the cells, evenly spread over their numbers."""
-    if count >= len(cells):
-        return list(cells)
-    ordered = sorted(cells, key=lambda cell: cell.number)
-    chosen = {ordered[int(place)].number for place in np.linspace(0, len(ordered) - 1, count)}
-    return [cell for cell in cells if cell.number in chosen]
+def spread(cells: Sequence[Cell], count: int, seed: int = 0) -> list[Cell]:
+    """``count`` of the cells: every five of them meet all drafters and all disturbances, every 25 all pairs of the two."""
+    left: dict[tuple[str, str], list[Cell]] = {}
+    for place in np.random.default_rng([seed, 2]).permutation(len(cells)):
+        left.setdefault((cells[place].draft, cells[place].disturbance), []).append(cells[place])
+    chosen: list[int] = []
+    while len(chosen) < min(count, len(cells)):
+        for shift, (number, (_, draft)) in itertools.product(range(len(DISTURBANCES)), enumerate(DRAFTERS)):
+            if group := left.get((draft, DISTURBANCES[(number + shift) % len(DISTURBANCES)])):
+                chosen.append(group.pop().number)
+    kept = set(chosen[:count])
+    return [cell for cell in cells if cell.number in kept]
