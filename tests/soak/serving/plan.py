@@ -100,7 +100,7 @@ def prompts_from(text: bytes, count: int, seed: int) -> list[bytes]:
 
 
 def spread(cells: Sequence[Cell], count: int, seed: int = 0) -> list[Cell]:
-    """``count`` of the cells: every five of them meet all drafters and all disturbances, every 25 all pairs of the two."""
+    """``count`` of the cells: every five meet all drafters and all disturbances, every 25 all pairs of the two."""
     left: dict[tuple[str, str], list[Cell]] = {}
     for place in np.random.default_rng([seed, 2]).permutation(len(cells)):
         left.setdefault((cells[place].draft, cells[place].disturbance), []).append(cells[place])
