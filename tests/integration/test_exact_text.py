@@ -1,4 +1,4 @@
-"""A few texts of `make soak-serving`: the same to the byte, from real holders that are killed, exchanged and move on."""
+"""A few texts of `make soak-serving`: the same to the byte, from real holders that are killed and exchanged."""
 
 from __future__ import annotations
 
