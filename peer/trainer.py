@@ -172,7 +172,9 @@ class Trainer(Generic[L]):
     def _run(self) -> None:
         try:
             # On Linux a thread has a nice value of its own; what it starts (OpenMP workers) inherits it.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+            own = threading.get_native_id()
+            # Relative: of a peer that root runs with a nice value of its own, this thread would outrank the others.
+            os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + NICE)
         except OSError:
             log.debug("the training thread keeps its priority", exc_info=True)
         try:

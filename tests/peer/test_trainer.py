@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 import pytest
 
-from blockswarm.peer.trainer import Trainer, TrainerStopped
+from blockswarm.peer.trainer import NICE, Trainer, TrainerStopped
 
 
 class CountingLearner:
@@ -48,6 +49,16 @@ async def test_it_trains_without_a_limit_and_answers_between_steps():
     steps, thread, own = await trainer.run(lambda learner: (learner.steps, threading.current_thread(), learner.thread))
     assert steps >= 1 and thread is own and thread is not threading.main_thread()
     assert trainer.samples == 4 * trainer.steps
+    await trainer.stop()
+
+
+async def test_it_yields_to_the_other_threads_of_its_process_however_nice_that_is():
+    def niceness(*_: object) -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    trainer = await started()
+    await until_first_step(trainer)
+    assert await trainer.run(niceness) == min(19, niceness() + NICE)
     await trainer.stop()
 
 
