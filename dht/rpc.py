@@ -45,7 +45,6 @@ GONE_SECONDS = 0.5
 LINGER_SECONDS = 2.0
 """How long a refused caller gets to read the refusal before its stream is closed."""
 CHUNK = 256 << 10
-
 SMALL_BLOB = 64 << 10
 """Blobs up to this size are copied behind their header: one write instead of two."""
 
