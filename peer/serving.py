@@ -61,7 +61,7 @@ class ServingDesk:
     device : str
         Torch device of the readers.
     share : callable
-        The share of its time that the worker may spend at this moment, above 0 and up to 1.
+        Processor seconds a second that answers may take at this moment, above 0 and up to 1.
 
     Attributes
     ----------

@@ -28,6 +28,9 @@ Float32 = npt.NDArray[np.float32]
 NICE = 5
 """The training thread yields to the event loop and the daemon, whose answers other peers wait for."""
 
+PACE_SECONDS = 1.0
+"""How often it is looked at how much of a processor the thread gets."""
+
 STOP_SECONDS = 3.0
 """How long a stop waits for the step in progress."""
 
@@ -117,6 +120,8 @@ class Trainer(Generic[L]):
         """Moving average of a step's wall time."""
         self.busy_seconds = 0.0
         """Wall time spent in steps."""
+        self._pace, self._pace_at = 1.0, time.monotonic()
+        self._pace_used: float | None = None
         self._loss_sum: Any = 0.0
         self._loss_steps = 0
 
@@ -128,6 +133,23 @@ class Trainer(Generic[L]):
         """Let the thread make steps, or pause it; a step in progress ends first."""
         self._enabled = enabled
         self._jobs.put(None)  # wakes a thread that waits for work
+
+    def pace(self) -> float:
+        """Processor seconds a second that the thread got lately; 1 where the system does not tell, or before it did."""
+        now = time.monotonic()
+        if now - self._pace_at >= PACE_SECONDS and (used := self._processor_seconds()) is not None:
+            if self._pace_used is not None:
+                self._pace += 0.5 * ((used - self._pace_used) / (now - self._pace_at) - self._pace)
+            self._pace_at, self._pace_used = now, used
+        return self._pace
+
+    def _processor_seconds(self) -> float | None:
+        if not self._thread.is_alive() or self._thread.ident is None:
+            return None
+        try:
+            return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
+        except (AttributeError, OSError):  # not a POSIX system, or the thread has just ended
+            return None
 
     @property
     def training(self) -> bool:

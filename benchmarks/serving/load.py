@@ -10,6 +10,8 @@ that the callers took.
 
 * ``training_share``: samples/s against the rounds at rest; ``control_share``: the same of the control
 * ``kept``: samples/s with callers against the control's: what serving leaves of training on these processors
+* ``kept_of_processor``: training's share of the processor time that it and serving (event loops, answers, daemons; all
+  over that at rest) took with callers: the same, whatever else this machine does meanwhile
 * ``cores``: processor time by the second, over that at rest: of the callers, and of all volunteers together for their
   event loops, their other threads (answers) and their daemons; ``training`` is all of the training threads'
 * ``serving``: of the volunteer that served most, the share of the wall clock that its serving thread was at work
@@ -134,6 +136,8 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 
             control = _watched(swarm, nodes, burn)
             cores = {kind: round(used - rest.cores()[kind], 3) for kind, used in asked.cores().items()}
+            serving = sum(max(0.0, cores[kind]) for kind in ("loop", "other", "daemon"))
+            kept = asked.cores()["training"] / max(1e-9, asked.cores()["training"] + serving)
             cores |= {"callers": round(asking, 3), "training": asked.cores()["training"]}
             row = {
                 "callers": callers,
@@ -141,6 +145,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                 "training_share": round(asked.rate / rest.rate, 3),
                 "control_share": round(control.rate / rest.rate, 3),
                 "kept": round(asked.rate / control.rate, 3),
+                "kept_of_processor": round(kept, 3),
                 "cores": cores,
                 "serving": asked.serving,
                 **told,

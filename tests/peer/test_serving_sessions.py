@@ -27,9 +27,10 @@ async def test_a_session_gives_the_rows_of_the_whole_text_and_is_sent_what_is_ne
         expected = reader(holder.block, holder.embedding).log_probs(as_bytes(window))[0, -1:]
         np.testing.assert_allclose(rows, expected, atol=1e-5)
         told = end
-    assert holder.desk.figures() | {"seconds": 0} == {
-        "answers": 6, "refused": 0, "seconds": 0, "sessions": 1, "session_bytes": cache_bytes(MANIFEST.model) + 20
-    }  # fmt: skip
+    figures = holder.desk.figures()
+    assert figures.pop("seconds") >= 0 and figures.pop("cpu_seconds") >= 0
+    room = cache_bytes(MANIFEST.model) + 20
+    assert figures == {"answers": 6, "refused": 0, "sessions": 1, "session_bytes": room}
 
 
 async def test_sessions_of_many_clients_are_computed_together() -> None:

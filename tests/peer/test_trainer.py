@@ -62,6 +62,19 @@ async def test_it_yields_to_the_other_threads_of_its_process_however_nice_that_i
     await trainer.stop()
 
 
+async def test_it_tells_how_much_of_a_processor_it_gets(monkeypatch):
+    monkeypatch.setattr("blockswarm.peer.trainer.PACE_SECONDS", 0.02)
+    trainer = await started(local_steps=1)
+    assert trainer.pace() == 1.0
+    await until_first_step(trainer)
+    for _ in range(12):
+        await asyncio.sleep(0.03)
+        trainer.pace()
+    assert trainer.pace() < 0.3  # it waits for more to do
+    await trainer.stop()
+    assert 0.0 <= trainer.pace() < 0.3
+
+
 async def test_a_fixed_number_of_local_steps_is_made_and_no_more_until_they_are_renewed():
     trainer = await started(local_steps=3)
     await until_steps(trainer, 3)
