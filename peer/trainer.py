@@ -8,6 +8,7 @@ meanwhile stay in the live weights and enter the next one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import queue
@@ -122,6 +123,7 @@ class Trainer(Generic[L]):
         """Wall time spent in steps."""
         self._pace, self._pace_at = 1.0, time.monotonic()
         self._pace_used: float | None = None
+        self._processor_clock: int | None = None  # taken by the thread itself: its handle may be used while it lives
         self._loss_sum: Any = 0.0
         self._loss_steps = 0
 
@@ -144,11 +146,9 @@ class Trainer(Generic[L]):
         return self._pace
 
     def _processor_seconds(self) -> float | None:
-        if not self._thread.is_alive() or self._thread.ident is None:
-            return None
         try:
-            return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
-        except (AttributeError, OSError):  # not a POSIX system, or the thread has just ended
+            return None if self._processor_clock is None else time.clock_gettime(self._processor_clock)
+        except OSError:  # the thread has ended
             return None
 
     @property
@@ -199,6 +199,8 @@ class Trainer(Generic[L]):
             os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + NICE)
         except OSError:
             log.debug("the training thread keeps its priority", exc_info=True)
+        with contextlib.suppress(AttributeError, OSError):  # systems without such clocks
+            self._processor_clock = time.pthread_getcpuclockid(threading.get_ident())
         try:
             self._train()
         except BaseException as error:
