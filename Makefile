@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo results test soak fuzz lint format clean
+.PHONY: help install demo results test soak soak-serving fuzz lint format clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -14,7 +14,7 @@ DATA  ?= docs
 
 help: ## show this list
 	@echo 'make targets:'
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
 	@echo
 	@echo 'Set PYTHON=/path/to/python3.x to choose the interpreter (3.11 or newer).'
 
@@ -36,6 +36,9 @@ test: install ## lint, types and all tests: unit first, then integration with re
 
 soak: install ## hundreds of rounds of a real swarm under faults; ARGS="--rounds 60 --report FILE" (1000 rounds: 1.5 hours)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONPATH=.dev:. $(BIN)/python -m tests.soak $(ARGS)
+
+soak-serving: install ## 3000 texts from holders that are killed and exchanged, each compared to the byte; ARGS="--texts 50 --report FILE" (all: 45 minutes)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONSAFEPATH=1 PYTHONPATH=.dev:. OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak.serving $(ARGS)
 
 fuzz: install ## fuzz everything that reads strangers' bytes; ARGS="--seconds 300 --target ngram-file" (28 targets, a minute each)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONSAFEPATH=1 PYTHONPATH=.dev:. OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(ARGS)

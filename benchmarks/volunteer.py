@@ -10,7 +10,8 @@ that one volunteer can serve it whole. Printed:
 * ``join`` to its first local step (s), and to its first committed round (in rounds)
 * resident memory of the volunteer with its p2pd
 * the event loop's lateness while training, p99 (ms), from the volunteer's own reports
-* ``blockswarm generate``, started fresh: time to the first byte (s) and peak resident memory
+* ``blockswarm generate``, started fresh: time to the first byte (s), processor time until its end (s; most of it is
+  Python importing, and on a busy machine it says more than the clock), and peak resident memory
 
 The bare loop trains for as long as the volunteer is measured. Rounds take ``--round-seconds``; the volunteer's rate
 includes averaging, evaluation, serving and announcing.
@@ -82,8 +83,8 @@ def resident_mb(node: Node) -> float:
     return sum(process.memory_info().rss for process in processes) / 1e6
 
 
-def ask(swarm: LocalSwarm) -> tuple[float, float]:
-    """A fresh ``blockswarm generate``: seconds to its first byte, and its peak resident memory in MB."""
+def ask(swarm: LocalSwarm) -> tuple[float, float, float]:
+    """A fresh ``blockswarm generate``: seconds to its first byte, processor seconds, peak resident memory in MB."""
     command = [sys.executable, "-m", "blockswarm", "generate", "The ", "--max-bytes", "16", "--seed", "1"]
     command += ["--peers-file", str(swarm.peers_file)]
     begin = time.perf_counter()
@@ -93,7 +94,7 @@ def ask(swarm: LocalSwarm) -> tuple[float, float]:
     first = time.perf_counter() - begin
     process.stdout.read()
     _, _, usage = os.wait4(process.pid, 0)
-    return first, usage.ru_maxrss / 1e3
+    return first, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
 
 
 def measure_volunteer(arguments: argparse.Namespace) -> dict[str, float]:
@@ -120,7 +121,7 @@ def measure_volunteer(arguments: argparse.Namespace) -> dict[str, float]:
             if event["event"] == "round" and event["subject"] == 0 and event["round"] > committed["round"]
         ]
         memory = resident_mb(node)
-        first_byte, client_mb = ask(swarm)
+        first_byte, client_cpu, client_mb = ask(swarm)
         return {
             "samples_per_s": statistics.mean(event["samples_per_s"] for event in measured),
             "join_to_first_step_s": training["time"] - begin,
@@ -128,6 +129,7 @@ def measure_volunteer(arguments: argparse.Namespace) -> dict[str, float]:
             "resident_mb": memory,
             "loop_lag_p99_ms": max(event["loop_lag_p99_ms"] for event in measured),
             "generate_first_byte_s": first_byte,
+            "generate_processor_s": client_cpu,
             "generate_peak_mb": client_mb,
         }
 

@@ -74,4 +74,4 @@ class ManualClock:
                 woken.set_result(None)
             for _ in range(10):
                 await asyncio.sleep(0)
-        self._now = target
+        self._now = max(self._now, target)  # what was woken may have moved it too

@@ -71,7 +71,7 @@ from blockswarm.cli.running import run_until_stopped
     default=0.5,
     show_default=True,
     metavar="SHARE",
-    help="Share of its time that the serving thread may compute while the block is trained, above 0 to 1.",
+    help="Share that answers may have of the processor time that they and training take, above 0 to 1.",
 )
 @options.hosting
 def command(

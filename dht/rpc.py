@@ -45,6 +45,8 @@ GONE_SECONDS = 0.5
 LINGER_SECONDS = 2.0
 """How long a refused caller gets to read the refusal before its stream is closed."""
 CHUNK = 256 << 10
+SMALL_BLOB = 64 << 10
+"""Blobs up to this size are copied behind their header: one write instead of two."""
 
 
 @dataclass(frozen=True)
@@ -324,12 +326,16 @@ async def write_frame(
     *,
     stall: float | None = None,
 ) -> None:
-    """Write a header and its blob, piece by piece, never buffering more than a few pieces."""
-    writer.write(header)
-    traffic.sent += len(header)
+    """Write a header and its blob, piece by piece, never buffering more than a few pieces; small ones in one go."""
     if blob:
         # Zero: the transport may keep a reference to what it has not sent yet, and the owner may change it afterwards.
         writer.transport.set_write_buffer_limits(high=0)
+    if blob and len(blob) <= SMALL_BLOB:
+        # Every write wakes p2pd, which sends what it finds: half as many cost a third of what answering costs here.
+        header, blob = header + bytes(blob), None
+    writer.write(header)
+    traffic.sent += len(header)
+    if blob:
         for start in range(0, len(blob), CHUNK):
             piece = blob[start : start + CHUNK]
             writer.write(piece)

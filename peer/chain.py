@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.chain_messages import ChainRequest, ZArrives
 from blockswarm.swarm.codec.base import CodecError
 from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.memory import EARLY_BYTES
 from blockswarm.swarm.messages import SweepRequest
 from blockswarm.swarm.narrow_z import narrow_size, narrowed, widened
 
@@ -46,7 +47,7 @@ MAX_EARLY = 4
 """Early z that one sender may have lying here."""
 
 MAX_EARLY_BYTES = 4 << 20
-"""Largest z that may come early."""
+"""Largest z that may come early; of all together at most ``EARLY_BYTES``."""
 
 
 class Sender(Protocol):
@@ -81,14 +82,25 @@ class ChainDesk:
         Computes the steps, in its queue.
     sender : Sender
         Hands z on.
+    holders : callable
+        ``holders(block)`` gives the peer ids on record as holders of a block: z goes to nobody else, so that no client
+        can have us dial a stranger.
     """
 
-    def __init__(self, manifest: Manifest, serving: ServingDesk, sender: Sender) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        serving: ServingDesk,
+        sender: Sender,
+        holders: Callable[[int], Collection[str]],
+    ) -> None:
         self._model = manifest.model
         self._serving = serving
         self._sender = sender
+        self._holders = holders
         self._places: dict[bytes, _Place] = {}
         self._early: Counter[str] = Counter()
+        self._early_bytes = 0
         self._waiting: Counter[str] = Counter()
 
     def register(self, host: Registrar) -> None:
@@ -109,6 +121,8 @@ class ChainDesk:
         if last != (wanted.next is None):
             what = "comes from the last block only" if last else f"missing: block {step.block} is not the last one"
             raise RpcRefused("bad-request", f"next: {what}")
+        if wanted.next is not None and wanted.next not in self._holders(step.block + 1):
+            raise RpcRefused("next-failed", f"next: not on record here as a holder of block {step.block + 1}")
         z = await self._wait(request.peer_id, wanted) if step.block else bytearray()
         if z and wanted.narrow:
             z = _widened(z, step.positions, self._model.dim)
@@ -152,23 +166,25 @@ class ChainDesk:
         """Bytes of a z; asked before any of them is read."""
         arriving = checked(ZArrives.parse, body)
         place, dim = self._places.get(arriving.token), self._model.dim
-        size = narrow_size(arriving.positions, dim) if arriving.narrow else 4 * arriving.positions * dim
+        due = narrow_size(arriving.positions, dim) if arriving.narrow else 4 * arriving.positions * dim
         if place is not None and place.due is not None:
             if arriving != place.due:
                 raise _another_z(arriving, place.due)
-            return size
-        self._check_early(peer_id)
-        return min(size, MAX_EARLY_BYTES)
+            return due
+        self._check_early(peer_id, min(due, size))
+        return min(due, MAX_EARLY_BYTES)
 
-    def _check_early(self, sender: str) -> None:
+    def _check_early(self, sender: str, size: int) -> None:
         if self._early[sender] >= MAX_EARLY:
             raise RpcRefused("busy", f"{MAX_EARLY} z of yours are not asked for yet", {"retry_after": EARLY_SECONDS})
+        if self._early_bytes + size > EARLY_BYTES:
+            raise RpcRefused("busy", "much z is not asked for yet", {"retry_after": EARLY_SECONDS})
 
     async def _arrives(self, request: Request) -> Reply:
         arriving = checked(ZArrives.parse, request.body)
         if arriving.token not in self._places:
             # Again: while this one was read, others of the same sender may have come, and the call have gone.
-            self._check_early(request.peer_id)
+            self._check_early(request.peer_id, len(request.blob))
             if len(request.blob) > MAX_EARLY_BYTES:
                 raise RpcRefused("too-large", f"{len(request.blob)} bytes that nobody waits for")
         place = self._place(arriving.token)
@@ -178,19 +194,21 @@ class ChainDesk:
             raise _another_z(arriving, place.due)
         place.z.set_result(request.blob)
         if place.due is None:
-            self._keep_early(request.peer_id, arriving.token, place)
+            self._keep_early(request.peer_id, arriving.token, place, len(request.blob))
         return Reply({})
 
-    def _keep_early(self, sender: str, token: bytes, place: _Place) -> None:
+    def _keep_early(self, sender: str, token: bytes, place: _Place, size: int) -> None:
         def forget() -> None:
             place.is_fetched()
             del self._places[token]
 
         self._early[sender] += 1
+        self._early_bytes += size
         timer = asyncio.get_running_loop().call_later(EARLY_SECONDS, forget)
 
         def fetched() -> None:
             timer.cancel()
+            self._early_bytes -= size
             self._early[sender] -= 1
             if not self._early[sender]:
                 del self._early[sender]

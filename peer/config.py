@@ -61,7 +61,7 @@ class PeerConfig:
     bandwidth: float | None = None
     """Declared uplink in bytes per second; ``None`` is undeclared."""
     serve_share: float = 0.5
-    """Share of its time that the serving thread may compute while the block is trained; above 0, at most 1."""
+    """Share that answers may have of the processor time that they and training take together; above 0, at most 1."""
     json_log: str | None = None
     """File (or ``-``) for one JSON object per event."""
     quiet: bool = False

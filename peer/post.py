@@ -32,6 +32,7 @@ from blockswarm.peer.volunteer import Volunteer
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.policy.acceptance import heavier
 from blockswarm.swarm.policy.asking import donors_for
+from blockswarm.swarm.policy.turns import answering_rate
 
 FETCH_SECONDS = 600.0
 """Bound of one attempt to fetch a state; the next one resumes where it stopped."""
@@ -165,10 +166,10 @@ def take_post(
         lambda work: loop.run_in_executor(serving_thread, work),
         connection.clock,
         block=block,
-        share=lambda: config.serve_share if trainer.training else 1.0,
+        share=lambda: answering_rate(config.serve_share, trainer.pace()) if trainer.training else 1.0,
     )
     serving.register(host)
-    ChainDesk(manifest, serving, host).register(host)
+    ChainDesk(manifest, serving, host, connection.view.everyone).register(host)
 
     live = LiveWeights(block, manifest, connection.clock, store, trainer)
     catch_up = CatchUp(live, source, connection.clock, emit=emit, adopted=committed)

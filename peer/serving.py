@@ -61,7 +61,7 @@ class ServingDesk:
     device : str
         Torch device of the readers.
     share : callable
-        The share of its time that the worker may spend at this moment, above 0 and up to 1.
+        Processor seconds a second that answers may take at this moment, above 0 and up to 1.
 
     Attributes
     ----------
@@ -116,6 +116,7 @@ class ServingDesk:
             "answers": self.answered,
             "refused": self._queue.refused,
             "seconds": round(self._queue.busy_seconds, 3),
+            "cpu_seconds": round(self._queue.cpu_seconds, 3),
             "sessions": len(self._sessions.book),
             "session_bytes": self._sessions.book.bytes,
         }
@@ -273,14 +274,16 @@ class ServingDesk:
         self._check_block(wanted.block)
         asked = Asked(client, wanted, self._session_windows(wanted), z)
         try:
-            with self._queue.place(client, wanted.positions, self._row_bytes * wanted.positions):
+            # What must be computed again is the client's to pay for, however little of its request is new.
+            due = self._sessions.due(asked)
+            with self._queue.place(client, due, self._row_bytes * wanted.positions):
                 states = await self._both(wanted)
 
                 def compute(items: Sequence[Asked]) -> list[Float32 | RpcRefused]:
                     return self._sessions.answer(self._readers.of(*states), items)
 
                 group = (*asked.states, wanted.seed is None)
-                answer = await self._queue.together(client, wanted.positions, group, compute, asked)
+                answer = await self._queue.together(client, due, group, compute, asked)
         except BlockswarmError as error:
             raise _refusal(error) from None
         self._look_after_sessions()

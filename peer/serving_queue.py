@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,9 @@ PIECE_WORK = 1024
 REQUEST_WORK = 16
 """What a request costs besides its positions, in positions."""
 
+REQUEST_SECONDS = 0.8e-3
+"""Processor time that a request takes besides the worker's: in p2pd, and in the loop that reads and answers it."""
+
 SAVED_SECONDS = 1.0
 """Unused serving time that is saved up: a burst that short is answered at full speed."""
 
@@ -81,26 +85,39 @@ class ServingQueue:
     clock : Clock
         Measures how long they take.
     share : callable
-        The share of its time, above 0 and up to 1, that the worker may give to answers at this moment.
+        Processor seconds a second, above 0 and up to 1, that answers may take at this moment.
+    processor : callable
+        Processor seconds of the calling thread so far; called on the worker.
 
     Attributes
     ----------
     busy_seconds : float
         Time spent on answers so far.
+    cpu_seconds : float
+        Processor time of the worker's thread in it.
     refused : int
         Requests turned away because too much was waiting.
     """
 
-    def __init__(self, worker: Worker, clock: Clock, share: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        clock: Clock,
+        share: Callable[[], float],
+        *,
+        processor: Callable[[], float] = time.thread_time,
+    ) -> None:
         self.busy_seconds = 0.0
+        self.cpu_seconds = 0.0
         self.refused = 0
         self._worker = worker
         self._clock = clock
         self._share = share
+        self._processor = processor
         self._turns: Turns[_Job] = Turns()
         self._time = TimeShare(SAVED_SECONDS, clock.now())
         self._load = _Load()
-        self._pace = 1e-4  # seconds a position
+        self._pace = self._processor_pace = 1e-4  # seconds a position, and processor seconds
         self._usual_seconds = 0.01  # of a request
         self._pump: asyncio.Task[None] | None = None
 
@@ -112,8 +129,9 @@ class ServingQueue:
     @property
     def expected_wait(self) -> float:
         """Seconds until everything that has been accepted is computed."""
-        share = self._share()
-        return self._time.wait(share, self._clock.now()) + self._load.work * self._pace / share
+        share, work = self._share(), self._load.work
+        allowed = self._time.wait(share, self._clock.now()) + work * self._processor_pace / share
+        return max(allowed, work * self._pace)  # on a busy machine work takes longer than its processor time
 
     @contextlib.contextmanager
     def place(self, client: str, positions: int, answer_bytes: int) -> Iterator[None]:
@@ -185,12 +203,13 @@ class ServingQueue:
     async def _compute(self, jobs: Sequence[_Job], work: int) -> None:
         clock = self._clock
 
-        def timed() -> tuple[Sequence[Any], float]:
-            began = clock.now()  # on the worker: what the event loop does meanwhile is not ours
-            return jobs[0].run([job.item for job in jobs]), clock.now() - began
+        def timed() -> tuple[Sequence[Any], float, float]:
+            began, used = clock.now(), self._processor()  # on the worker: what the event loop does is not its
+            results = jobs[0].run([job.item for job in jobs])
+            return results, clock.now() - began, self._processor() - used
 
         try:
-            results, seconds = await self._worker(timed)
+            results, seconds, used = await self._worker(timed)
         except (Exception, asyncio.CancelledError) as error:
             ended = isinstance(error, asyncio.CancelledError)  # the worker, or all of this process
             for job in jobs:
@@ -200,8 +219,11 @@ class ServingQueue:
                 raise
             return
         self.busy_seconds += seconds
-        self._time.spend(seconds, self._share(), clock.now())
+        self.cpu_seconds += used
+        used += REQUEST_SECONDS * len(jobs)
+        self._time.spend(used, self._share(), clock.now())
         self._pace += 0.2 * (seconds / work - self._pace)
+        self._processor_pace += 0.2 * (used / work - self._processor_pace)
         self._usual_seconds += 0.2 * (seconds / len(jobs) - self._usual_seconds)
         for job, result in zip(jobs, results, strict=True):
             if not job.done.done():

@@ -139,6 +139,19 @@ class HolderSessions:
             left = [index for index in left if index not in indices]
         return [result for result in results if result is not None]
 
+    def due(self, asked: Asked) -> int:
+        """Positions that answering will take, as far as can be told before: more than are new where a cache is gone.
+
+        Only looks, so it may be asked off the worker: at worst it counts what the worker is just changing.
+        """
+        request, held = asked.request, self._held.get((asked.client, asked.request.session))
+        caches = held.caches.copy() if held is not None and held.kind == (*asked.states, request.seed) else {}
+        due = 0
+        for begin, stop, take in asked.windows:
+            known = caches[begin].length if begin in caches else 0
+            due += stop - begin - max(0, min(known, request.at - begin, take))
+        return due
+
     def keep_only(self, alive: Container[bytes]) -> None:
         """Drop sessions that are idle, and those of states whose digests are not in ``alive``."""
         gone = [key for key, held in self._held.items() if not all(digest in alive for digest in held.kind[:2])]

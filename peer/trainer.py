@@ -8,6 +8,7 @@ meanwhile stay in the live weights and enter the next one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import queue
@@ -27,6 +28,9 @@ Float32 = npt.NDArray[np.float32]
 
 NICE = 5
 """The training thread yields to the event loop and the daemon, whose answers other peers wait for."""
+
+PACE_SECONDS = 1.0
+"""How often it is looked at how much of a processor the thread gets."""
 
 STOP_SECONDS = 3.0
 """How long a stop waits for the step in progress."""
@@ -117,6 +121,9 @@ class Trainer(Generic[L]):
         """Moving average of a step's wall time."""
         self.busy_seconds = 0.0
         """Wall time spent in steps."""
+        self._pace, self._pace_at = 1.0, time.monotonic()
+        self._pace_used: float | None = None
+        self._processor_clock: int | None = None  # taken by the thread itself: its handle may be used while it lives
         self._loss_sum: Any = 0.0
         self._loss_steps = 0
 
@@ -128,6 +135,21 @@ class Trainer(Generic[L]):
         """Let the thread make steps, or pause it; a step in progress ends first."""
         self._enabled = enabled
         self._jobs.put(None)  # wakes a thread that waits for work
+
+    def pace(self) -> float:
+        """Processor seconds a second that the thread got lately; 1 where the system does not tell, or before it did."""
+        now = time.monotonic()
+        if now - self._pace_at >= PACE_SECONDS and (used := self._processor_seconds()) is not None:
+            if self._pace_used is not None:
+                self._pace += 0.5 * ((used - self._pace_used) / (now - self._pace_at) - self._pace)
+            self._pace_at, self._pace_used = now, used
+        return self._pace
+
+    def _processor_seconds(self) -> float | None:
+        try:
+            return None if self._processor_clock is None else time.clock_gettime(self._processor_clock)
+        except OSError:  # the thread has ended
+            return None
 
     @property
     def training(self) -> bool:
@@ -172,9 +194,13 @@ class Trainer(Generic[L]):
     def _run(self) -> None:
         try:
             # On Linux a thread has a nice value of its own; what it starts (OpenMP workers) inherits it.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+            own = threading.get_native_id()
+            # Relative: of a peer that root runs with a nice value of its own, this thread would outrank the others.
+            os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + NICE)
         except OSError:
             log.debug("the training thread keeps its priority", exc_info=True)
+        with contextlib.suppress(AttributeError, OSError):  # systems without such clocks
+            self._processor_clock = time.pthread_getcpuclockid(threading.get_ident())
         try:
             self._train()
         except BaseException as error:

@@ -12,8 +12,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from blockswarm.dht.errors import RpcError
 from blockswarm.dht.rpc import Reply
@@ -28,6 +29,7 @@ from blockswarm.swarm.policy.asking import MAX_ASKED
 from blockswarm.swarm.statements import StatementError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 HEAD_SECONDS = 5.0
 """How long a holder may take to say what it has."""
@@ -115,6 +117,7 @@ class StateFetcher:
         self._parallel = parallel
         self._files = files or {}
         self._unfinished: dict[int, Download] = {}
+        self._working: dict[int, asyncio.Future[Any]] = {}
 
     async def offers(
         self, subject: int, holders: Iterable[str], *, digest: bytes | None = None
@@ -183,9 +186,9 @@ class StateFetcher:
                 offers, problems = await self.offers(subject, holders, digest=digest)
                 if not offers:
                     raise TransferError(f"no holder gives the state of {name}: {_told(problems)}")
-                download = await asyncio.to_thread(self._resume, subject, self._choose(offers))
+                download = await self._in_thread(subject, self._resume, subject, self._choose(offers))
                 await self._download(download, _by_promise(download.head, offers, holders))
-                state = await asyncio.to_thread(download.finish)
+                state = await self._in_thread(subject, download.finish)
         except TimeoutError:
             missing = f", {len(download.missing)} of {download.head.chunk_count} chunks missing" if download else ""
             told = f" ({_told(download.problems)})" if download and download.problems else ""
@@ -198,6 +201,25 @@ class StateFetcher:
     def forget(self, subject: int) -> None:
         """Drop what has arrived of ``subject``: this peer has no more use for it."""
         self._unfinished.pop(subject, None)
+
+    async def _in_thread(self, subject: int, work: Callable[..., T], *arguments: Any) -> T:
+        """What ``work`` gives, computed beside the loop once nothing else of this subject is.
+
+        A thread cannot be ended: what an attempt has begun there goes on when its time is up. The next attempt waits
+        for it, within its own time, for both use the same file.
+        """
+        if (earlier := self._working.get(subject)) is not None:
+            await asyncio.wait([earlier])
+        task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+        self._working[subject] = task
+        task.add_done_callback(partial(self._ended, subject))
+        return await asyncio.shield(task)
+
+    def _ended(self, subject: int, task: asyncio.Future[Any]) -> None:
+        if self._working.get(subject) is task:
+            del self._working[subject]
+        if not task.cancelled():
+            task.exception()  # an attempt that was given up asks no more
 
     def _resume(self, subject: int, head: StateHead) -> Download:
         known = self._unfinished.get(subject)

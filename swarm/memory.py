@@ -26,6 +26,10 @@ SESSION_BYTES = (16 << 20, 256 << 20)
 FULL_SESSIONS = 64
 
 
+EARLY_BYTES = 16 << 20
+"""Most that lies at a holder of z that came before the call that wants it, of all senders together."""
+
+
 @dataclass(frozen=True)
 class MemoryEstimate:
     """Bytes by purpose for one volunteer."""
@@ -40,6 +44,8 @@ class MemoryEstimate:
     """Copies of states that answer requests, once there are any."""
     sessions: int = 0
     """Caches of clients' sessions, once there are many."""
+    early: int = 0
+    """z of sweeps that came before the client's call."""
     process: int = 0
 
     @property
@@ -82,6 +88,7 @@ def memory_estimate(manifest: Manifest) -> MemoryEstimate:
         states=(KEPT_STATES + 1) * (2 if manifest.has_momentum else 1) * flat + 3 * flat,
         readers=KEPT_READERS * 2 * flat,
         sessions=session_bytes(model),
+        early=EARLY_BYTES,
         process=PROCESS_BYTES,
     )
 

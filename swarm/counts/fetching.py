@@ -114,7 +114,12 @@ class _Part:
             handle = os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise CountsError(f"{unfinished}: cannot be written: {error.strerror}") from error
-        return cls(path, unfinished, os.fdopen(handle, "r+b", buffering=0), head)
+        file = os.fdopen(handle, "r+b", buffering=0)
+        try:
+            return cls(path, unfinished, file, head)
+        except OSError as error:
+            file.close()
+            raise CountsError(f"{unfinished}: cannot be read: {error.strerror}") from error
 
     def put(self, index: int, chunk: bytes) -> None:
         """Write piece ``index``, which was verified."""

@@ -81,6 +81,28 @@ class Turns(Generic[T]):
         return turn
 
 
+LEAST_PACE = 0.1
+"""Processor seconds a second that training counts as having, however little it gets: answers go on."""
+
+
+def answering_rate(share: float, training: float) -> float:
+    """Processor seconds a second that answers may take, so that they get ``share`` of what they and training take.
+
+    Wall time would be another measure on a machine that several share: the share of a processor that training itself
+    does not have.
+
+    Parameters
+    ----------
+    share : float
+        Above 0 and up to 1.
+    training : float
+        Processor seconds a second that training gets at present.
+    """
+    if share >= 1.0:
+        return 1.0
+    return min(1.0, max(LEAST_PACE, training) * share / (1.0 - share))
+
+
 class TimeShare:
     """Bounds the share of a holder's time that answers take.
 

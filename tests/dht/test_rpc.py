@@ -256,3 +256,31 @@ async def test_at_most_so_many_calls_and_bytes_at_once_in_all(pair, monkeypatch)
     release.set()
     await asyncio.gather(*waiting)
     assert server._server._blob_bytes == 0 and server._server._calls.total() == 0
+
+
+class CountingWriter:
+    """Takes what is written; every write of a real one wakes p2pd."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.transport = self
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self.high = high
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    async def drain(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("size", "writes"), [(0, 1), (1, 1), (rpc.SMALL_BLOB, 1), (rpc.SMALL_BLOB + 1, 2), (rpc.CHUNK + 1, 3)]
+)
+async def test_a_small_answer_is_one_write_and_a_large_one_comes_in_pieces(size: int, writes: int) -> None:
+    writer, traffic, blob = CountingWriter(), rpc.Traffic(), bytes(size)
+    await rpc.write_frame(writer, b"header", memoryview(blob), traffic)
+    assert b"".join(writer.writes) == b"header" + blob
+    assert len(writer.writes) == writes
+    assert traffic.sent == len(b"header") + size

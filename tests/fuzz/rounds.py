@@ -213,7 +213,7 @@ def _holder() -> Methods:
     serve_states(methods, store)
     serving = ServingDesk(manifest(), store, _idle, ManualClock(NOW), block=BLOCK)
     serving.register(methods)
-    chain.ChainDesk(manifest(), serving, methods).register(methods)
+    chain.ChainDesk(manifest(), serving, methods, lambda block: ()).register(methods)
     serve_forwarding(methods)
     return methods
 

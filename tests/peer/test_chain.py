@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import secrets
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from blockswarm.clock import SystemClock
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.host import Host
+from blockswarm.dht.identity import Identity
 from blockswarm.dht.rpc import Request
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.mixing import sweep_noise
@@ -47,6 +49,11 @@ def desks() -> list[ChainDesk]:
     return []
 
 
+def on_record(hosts: list[Host], block: int) -> set[str]:
+    """The holder of ``block``, and of block 1 one more, who takes no z."""
+    return {hosts[block].peer_id, hosts[3].peer_id} if block == 1 else {hosts[block].peer_id}
+
+
 @pytest.fixture
 async def hosts(desks: list[ChainDesk]) -> AsyncIterator[list[Host]]:
     """Holders of blocks 0, 1 and 2, and somebody who asks."""
@@ -56,7 +63,7 @@ async def hosts(desks: list[ChainDesk]) -> AsyncIterator[list[Host]]:
             for subject in (block, EMBEDDING):
                 store.commit(State.genesis(MANIFEST, subject))
             serving = ServingDesk(MANIFEST, store, asyncio.to_thread, SystemClock(), block=block)
-            desks.append(ChainDesk(MANIFEST, serving, host))
+            desks.append(ChainDesk(MANIFEST, serving, host, partial(on_record, running)))
             desks[-1].register(host)
         yield running
 
@@ -240,6 +247,21 @@ async def test_who_cannot_hand_z_on_says_that_the_next_one_failed(hosts: list[Ho
     assert caught.value.code == "next-failed" and "unknown-method" in caught.value.text
 
 
+async def test_nobody_can_have_a_holder_dial_who_holds_no_next_block(
+    hosts: list[Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, middle, _ = requests(hosts)
+    called: list[str] = []
+    monkeypatch.setattr(hosts[0], "call", lambda peer_id, *_, **__: called.append(peer_id))
+    for stranger in (Identity.ephemeral().peer_id, hosts[2].peer_id, hosts[0].peer_id):
+        with pytest.raises(RpcError) as caught:
+            await ask(hosts, ChainRequest(first.sweep, first.token, stranger))
+        assert caught.value.code == "next-failed" and "not on record" in caught.value.text
+    with pytest.raises(RpcError, match="not on record"):  # told at once, not when z has come
+        await ask(hosts, ChainRequest(middle.sweep, middle.token, hosts[3].peer_id))
+    assert called == []
+
+
 async def test_calls_that_do_not_fit_the_chain_are_refused(hosts: list[Host]) -> None:
     first, middle, last = requests(hosts)
     wrong = [
@@ -292,6 +314,28 @@ async def test_early_z_that_were_let_in_together_are_counted_when_they_are_here(
     answers = await asyncio.gather(*arriving, return_exceptions=True)
     assert [getattr(answer, "code", "taken") for answer in answers] == ["taken"] * chains.MAX_EARLY + ["busy"]
     assert desks[1].waiting == chains.MAX_EARLY
+
+
+async def test_early_z_of_all_senders_together_take_bounded_room(
+    hosts: list[Host], desks: list[ChainDesk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "EARLY_BYTES", 3 * 4 * DIM)
+    method = hosts[1]._server._methods["chain.z"]
+
+    async def send(number: int) -> str:
+        body = ZArrives(bytes([number]) * 16, 1).to_body()
+        try:
+            assert method.max_blob(f"sender {number}", body, 4 * DIM) == 4 * DIM
+            await method.handler(Request(f"sender {number}", "chain.z", body, bytearray(4 * DIM)))
+        except RpcRefused as error:
+            return error.code
+        return "taken"
+
+    assert [await send(number) for number in range(1, 6)] == ["taken"] * 3 + ["busy"] * 2
+    assert desks[1].waiting == 3
+    for place in list(desks[1]._places.values()):
+        place.is_fetched()  # their calls have come
+    assert await send(6) == "taken"
 
 
 async def test_a_large_z_whose_call_has_gone_meanwhile_is_not_kept(

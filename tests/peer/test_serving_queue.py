@@ -14,11 +14,13 @@ from blockswarm.peer.serving_queue import (
     MAX_ANSWER_BYTES,
     MAX_WAITING,
     MAX_WAITING_OF_CLIENT,
+    REQUEST_SECONDS,
     SAVED_SECONDS,
     TOGETHER,
     ServingEnded,
     ServingQueue,
 )
+from blockswarm.swarm.policy.turns import answering_rate
 
 
 class Bench:
@@ -28,10 +30,15 @@ class Bench:
         self.clock = ManualClock()
         self.seconds = seconds
         self.share = share
+        self.slower = 1.0
         self.gate = asyncio.Event()
         self.gate.set()
         self.batches: list[list[str]] = []
-        self.queue = ServingQueue(self.work, self.clock, lambda: self.share)
+        self.queue = ServingQueue(self.work, self.clock, lambda: self.share, processor=self.processor)
+
+    def processor(self) -> float:
+        """All of the worker's time is processor time, unless the machine is ``slower`` by others' work."""
+        return self.clock.now() / self.slower
 
     async def work(self, job: Callable[[], Any]) -> Any:
         await self.gate.wait()
@@ -150,6 +157,34 @@ async def test_answers_take_no_more_than_their_share_of_the_time() -> None:
         await bench.clock.advance(0.1)
         await settle()
     assert all(task.done() for task in asked)
+
+
+async def test_what_counts_is_processor_time_and_every_request_costs_some_outside_the_worker() -> None:
+    """On a machine where others take half, answers take twice as long and no more of it."""
+    bench = Bench(seconds=0.2, share=0.3)
+    bench.slower = 2.0
+    began, asked = bench.clock.now(), []
+    while bench.clock.now() < began + 60.0:
+        while sum(not task.done() for task in asked) < 8:
+            asked += bench.start("ann", "a", group=str(len(asked)))
+            await settle()
+        await bench.clock.advance(0.1)
+        await settle()
+    elapsed, done = bench.clock.now() - began, sum(task.done() for task in asked)
+    assert bench.queue.cpu_seconds == pytest.approx(bench.queue.busy_seconds / 2)
+    taken = bench.queue.cpu_seconds + done * REQUEST_SECONDS
+    assert 0.25 * elapsed < taken <= 0.3 * elapsed + SAVED_SECONDS + bench.seconds
+    for task in asked:
+        task.cancel()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.9])
+def test_of_what_answers_and_training_take_answers_get_their_share(share: float) -> None:
+    for training in (0.2, 0.5, 1.0):
+        rate = answering_rate(share, training)
+        assert rate == pytest.approx(min(1.0, share * (rate + training))) or rate == 1.0
+    assert answering_rate(share, 0.0) > 0  # whoever starves training, answers go on
+    assert answering_rate(1.0, 0.3) == 1.0
 
 
 async def test_a_caller_that_gives_up_frees_its_place_and_is_not_computed() -> None:

@@ -260,3 +260,19 @@ def test_the_sweep_goes_on_with_z_of_what_is_new() -> None:
 @pytest.mark.parametrize(("at", "first", "work"), [(19, 19, 1), (19, 12, 8), (10, 19, 10)])
 def test_rows_of_bytes_told_before_are_work_as_new_bytes_are(at: int, first: int, work: int) -> None:
     assert SessionRequest(b"n" * 16, 1, at=at, new=bytes(20 - at), first=first, check=b"", **STATES).positions == work
+
+
+def test_what_must_be_computed_again_is_counted_before_it_is_accepted() -> None:
+    desk, text = Desk(), TEXT[:60]
+    assert desk.sessions.due(ask(text[:9], 8, 0)) == 9
+    desk(ask(text[:9], 8, 0))
+    assert desk.sessions.due(ask(text[:12], 9, 9)) == 3
+    assert desk.sessions.due(ask(text[:12], 6, 9)) == 6  # rows of earlier bytes
+    desk(ask(text[:30], 9, 9))
+    jump = ask(text[:34], 30, 30)
+    assert [stop - begin for begin, stop, _ in jump.windows] == [32, 18]
+    assert desk.sessions.due(jump) == 2 + 18  # four bytes are new, but the window after the jump begins afresh
+    desk(jump)
+    desk.sessions._held["ann", b"n" * 16].caches.clear()
+    assert desk.sessions.due(ask(text[:35], 34, 34)) == 19
+    assert desk.sessions.due(ask(text[:35], 34, 34, client="eve")) == 19  # will be refused, and was not free to ask

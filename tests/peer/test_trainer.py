@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 import pytest
 
-from blockswarm.peer.trainer import Trainer, TrainerStopped
+from blockswarm.peer.trainer import NICE, Trainer, TrainerStopped
 
 
 class CountingLearner:
@@ -49,6 +50,29 @@ async def test_it_trains_without_a_limit_and_answers_between_steps():
     assert steps >= 1 and thread is own and thread is not threading.main_thread()
     assert trainer.samples == 4 * trainer.steps
     await trainer.stop()
+
+
+async def test_it_yields_to_the_other_threads_of_its_process_however_nice_that_is():
+    def niceness(*_: object) -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    trainer = await started()
+    await until_first_step(trainer)
+    assert await trainer.run(niceness) == min(19, niceness() + NICE)
+    await trainer.stop()
+
+
+async def test_it_tells_how_much_of_a_processor_it_gets(monkeypatch):
+    monkeypatch.setattr("blockswarm.peer.trainer.PACE_SECONDS", 0.02)
+    trainer = await started(local_steps=1)
+    assert trainer.pace() == 1.0
+    await until_first_step(trainer)
+    for _ in range(12):
+        await asyncio.sleep(0.03)
+        trainer.pace()
+    assert trainer.pace() < 0.3  # it waits for more to do
+    await trainer.stop()
+    assert 0.0 <= trainer.pace() < 0.3
 
 
 async def test_a_fixed_number_of_local_steps_is_made_and_no_more_until_they_are_renewed():

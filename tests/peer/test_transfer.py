@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -293,3 +294,34 @@ async def test_a_busy_donor_is_asked_again(swarm: Swarm) -> None:
 
     swarm.faults[swarm.ids[0]] = busy_at_first
     assert is_exactly(await swarm.fetcher().fetch(0, swarm.ids[:1], seconds=20.0), STATE)
+
+
+async def test_what_an_attempt_left_running_in_a_thread_is_over_before_the_next_one_touches_the_same_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread cannot be ended; the attempt that began it is over in time all the same."""
+    gate, inside, most = threading.Event(), 0, 0
+    resume = StateFetcher._resume
+
+    def slow(self: StateFetcher, subject: int, head: StateHead) -> Any:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        gate.wait(5.0)
+        inside -= 1
+        return resume(self, subject, head)
+
+    async def give(peer_id: str, method: str, body: Any, *, max_blob: int = 0, timeout: float) -> Reply:
+        if method == "state.head":
+            return Reply(STATE.head.to_body())
+        return Reply({}, bytearray(STATE.chunk(body["index"])))
+
+    monkeypatch.setattr(StateFetcher, "_resume", slow)
+    fetcher = StateFetcher(give, MANIFEST, latest_round)
+    for _ in range(2):
+        with pytest.raises(TransferError, match=r"did not arrive in 0\.3 s"):
+            await fetcher.fetch(0, ["donor"], seconds=0.3)
+    assert most == 1
+    asyncio.get_running_loop().call_later(0.1, gate.set)
+    assert is_exactly(await fetcher.fetch(0, ["donor"], seconds=20.0), STATE)
+    assert most == 1 and fetcher._working == {}

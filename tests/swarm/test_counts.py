@@ -20,7 +20,7 @@ from blockswarm.model.ngram import NgramModel
 from blockswarm.swarm import operations
 from blockswarm.swarm.answers import Float32
 from blockswarm.swarm.counts.choosing import find_counts
-from blockswarm.swarm.counts.fetching import fetch_counts
+from blockswarm.swarm.counts.fetching import _Part, fetch_counts
 from blockswarm.swarm.counts.files import CountsError, build_counts, cache_folder, describe, file_name, open_counts
 from blockswarm.swarm.counts_messages import METHOD, CountsRequest
 from blockswarm.swarm.drafting.counts import MixedPredictor
@@ -28,6 +28,7 @@ from blockswarm.swarm.errors import ArgumentError, GivenManifestError, MessageEr
 from blockswarm.swarm.fetching import LostStateError
 from blockswarm.swarm.local_model import LocalModel
 from blockswarm.swarm.manifest import create_manifest
+from blockswarm.swarm.messages import StateHead
 from blockswarm.swarm.model_folder import SavedModel, SavedState
 from blockswarm.swarm.options import Reading, Writing
 from tests.swarm.counting import TEXT, CountsSwarm, counted, section
@@ -376,3 +377,20 @@ def _without_counts(model: Model) -> Any:
     from dataclasses import replace
 
     return replace(model.manifest, counts=None)
+
+
+def test_a_part_that_cannot_be_read_is_closed_and_told(
+    counts: NgramModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(handle: int, size: int, offset: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    head = StateHead(0, counts.digest, 0, counts.size // 4, counts.chunk_digests, b"")
+    monkeypatch.setattr("os.pread", broken)
+    before = opened()
+    with pytest.raises(CountsError, match=r"\.part: cannot be read: Input/output error"):
+        _Part.open(tmp_path / "a.ngram", head)
+    assert opened() == before
