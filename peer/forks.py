@@ -286,8 +286,9 @@ class Forks:
         elif ancestor is None:
             reason = "the state before the fork is not here any more"
         else:
-            ours = _work_of, own.values, ancestor, new.values, fork, self._own_id, former
-            values, plan, norm = await asyncio.to_thread(*ours)
+            values, plan, norm = await asyncio.to_thread(
+                _work_of, own.values, ancestor, new.values, fork, self._own_id, former
+            )
             reason = plan.reason
             if not reason:
                 await self._merges.begin(subject, values, self._round(), fork.branch)

@@ -219,7 +219,10 @@ class LineAsker:
                 raise StatementError("it split from ours before anything that is known here of our line")
             if len(links) >= MAX_LINKS:
                 raise StatementError(f"it has nothing in common with ours in {MAX_LINKS} rounds")
-            links += await self._page(subject, links[-1], holders)
+            for link in await self._page(subject, links[-1], holders):
+                links.append(link)
+                if own.samples_at(link.parent) is not None:
+                    break  # a page goes on beyond the ancestor
         links.reverse()
         check_chain(links, samples)
         return links
