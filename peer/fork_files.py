@@ -98,6 +98,14 @@ class ForkFiles:
     def _path(self, kind: str, subject: int) -> Path:
         return self.folder / f"{kind}-{subject}.safetensors"
 
+    def keep_only(self, subjects: tuple[int, ...]) -> None:
+        """Remove everything of subjects that this peer has left."""
+        kept = tuple(f"-{subject}{end}" for subject in subjects for end in ("", ".safetensors", ".json"))
+        if self.folder.exists():
+            for path in self.folder.iterdir():
+                if not path.name.endswith(kept):
+                    path.unlink(missing_ok=True)
+
     # -- notes -----------------------------------------------------------------------------------------------------
 
     def write_line(self, subject: int, line: Line) -> None:

@@ -124,6 +124,11 @@ class Forks:
 
     # -- our line --------------------------------------------------------------------------------------------------
 
+    async def tidy(self, *subjects: int) -> None:
+        """Let go of what was kept of any subjects but these."""
+        if self._files is not None:
+            await asyncio.to_thread(self._files.keep_only, subjects)
+
     async def begin(self, state: State) -> None:
         """Take up the line that ends in ``state``, with what was kept of it, and a merge that was under way."""
         subject = state.subject

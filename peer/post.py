@@ -141,6 +141,7 @@ async def obtain_states(
     forks: Forks,
 ) -> None:
     """The newest states of the block and the embedding: from others, else from the checkpoint, else the genesis."""
+    await forks.tidy(block, EMBEDDING)
     for subject in (block, EMBEDDING):
         if resumed is not None:
             own = resumed.embedding if subject == EMBEDDING else resumed.block

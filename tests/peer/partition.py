@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 
+from blockswarm.peer.connection import Connection
 from blockswarm.peer.forks import Forks, Judgement
+from blockswarm.peer.giving import serve_states
 from blockswarm.peer.line import serve_lines
+from blockswarm.peer.post import HolderSource
 from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.peer.states import State, StateStore
 from tests.peer.wires import Replica, Skipping, Wires
@@ -55,6 +59,7 @@ class Partition:
             emit=lambda event: self.events.append(event | {"peer": own}),
             state_dir=self.folder / own,
         )
+        serve_states(replica, store)
         serve_lines(replica, self.forks[own].lines)
 
     async def begin(self, *replicas: Replica) -> None:
@@ -106,6 +111,17 @@ class Partition:
             self.stores[own].commit(state)
             await forks.adopted(before, state)
         return judgement
+
+    def source(self, replica: Replica, holders: list[Replica]) -> HolderSource:
+        """Where a replica finds newer states."""
+        ids = [holder.identity.peer_id for holder in holders]
+        connection = SimpleNamespace(
+            host=SimpleNamespace(call=self.wires.caller(replica).call),
+            view=SimpleNamespace(holders=lambda subject: ids),
+            manifest=self.wires.manifest,
+            clock=self.wires.clock,
+        )
+        return HolderSource(cast(Connection, connection), self.forks[replica.identity.peer_id])
 
     def told(self, event: str) -> list[dict[str, Any]]:
         return [entry for entry in self.events if entry["event"] == event]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from blockswarm.peer.forks import REFUSED_ROUNDS
+from blockswarm.peer.heads import Head
 from blockswarm.peer.line import Link, check_chain
 from blockswarm.peer.merging import Merge
 from blockswarm.peer.states import State
@@ -161,6 +162,22 @@ async def test_a_crowd_is_not_outweighed_by_one_that_claims_more_and_apart_for_e
     seconds = world.wires.manifest.rounds.seconds
     world.wires.clock.skip_to(world.wires.clock.now() + REFUSED_ROUNDS * seconds)  # type: ignore[attr-defined]
     assert (await world.meet(crowd[0], claimers[0].state, claimers)).go
+
+
+async def test_holders_of_a_line_that_loses_in_spite_of_more_samples_are_told_and_find_the_winning_state(
+    tmp_path: Path,
+):
+    world, (claimer,), crowd, _ = await parted(tmp_path, winners=1, losers=5, rounds=1)
+    await world.round([claimer], 1_000_000)
+    heard: list[tuple[int, Head]] = []
+    claimer.desk.on_news = lambda subject, head: heard.append((subject, head))
+    claimer.desk.is_other_line = world.forks[claimer.identity.peer_id].is_news
+    assert await world.source(crowd[0], [claimer]).newer(crowd[0].state, []) is None
+    ((subject, head),) = heard
+    assert (subject, head.digest, head.peer_id) == (0, crowd[0].state.digest, crowd[0].identity.peer_id)
+    assert await world.source(claimer, []).newer(claimer.state, []) is None  # by itself it would look at nobody
+    state = await world.source(claimer, []).newer(claimer.state, [head])
+    assert state is not None and state.digest == crowd[0].state.digest
 
 
 async def test_a_line_whose_links_do_not_fit_or_gain_more_than_was_announced_is_not_merged_with(tmp_path: Path):
