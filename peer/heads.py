@@ -80,7 +80,7 @@ def newer_head(
         claim = CLAIM.read(body)
         head = Head(peer_id, claim["head_round"], claim["head"] or b"", claim["head_samples"])
         outweighs = heavier(head.samples, head.digest, own.samples, own.digest)
-        if not head.digest or head.digest == own.digest or not (outweighs or lighter):
+        if not head.digest or not (outweighs or lighter):
             return None
         check_round(head.round, latest_round)
         certificate = check_certificate(

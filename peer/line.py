@@ -94,7 +94,7 @@ class Line:
         links = list(self.links)
         if digest == self.root:
             return links
-        return links[1 + next(index for index, link in enumerate(links) if link.digest == digest) :]
+        return links[1 + max(index for index, link in enumerate(links) if link.digest == digest) :]
 
     def append(self, link: Link) -> None:
         """Go on by one round; the oldest ones are forgotten."""

@@ -17,7 +17,7 @@ from blockswarm.peer.line import serve_lines
 from blockswarm.peer.post import HolderSource
 from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.peer.states import State, StateStore
-from tests.peer.wires import Replica, Skipping, Wires
+from tests.peer.wires import Replica, Wires
 
 
 async def nobody() -> tuple[str, ...]:
@@ -26,13 +26,10 @@ async def nobody() -> tuple[str, ...]:
 
 
 class Partition:
-    """Wires with a line of states for every replica.
+    """Wires with a line of states for every replica, kept in a folder."""
 
-    ``choices`` are given to `create_manifest`.
-    """
-
-    def __init__(self, count: int, folder: Path, **choices: Any) -> None:
-        self.wires = Wires(count, clock=Skipping(), **choices)
+    def __init__(self, wires: Wires, folder: Path) -> None:
+        self.wires = wires
         self.folder = folder
         self.rng = np.random.default_rng(0)
         self.events: list[dict[str, Any]] = []
@@ -79,7 +76,7 @@ class Partition:
             deltas = [(1e-3 * self.rng.standard_normal(size)).astype(np.float32) for _ in there]
         ids = [replica.identity.peer_id for replica in there]
         times = there[0].desk.times(number)
-        wires.clock.skip_to(times.train_end)  # type: ignore[attr-defined]
+        await wires.clock.sleep_until(times.train_end)
         exchanges = []
         for replica, delta in zip(there, deltas, strict=True):
             own = replica.identity.peer_id

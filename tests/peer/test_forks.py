@@ -15,14 +15,14 @@ from blockswarm.peer.merging import Merge
 from blockswarm.peer.states import State
 from blockswarm.swarm.statements import StatementError
 from tests.peer.partition import Partition
-from tests.peer.wires import Replica
+from tests.peer.wires import Replica, Wires
 
 
 async def parted(
     folder: Path, *, winners: int = 2, losers: int = 2, rounds: int = 3, lost_samples: int = 16, **choices: Any
 ) -> tuple[Partition, list[Replica], list[Replica], State]:
     """After a round of all, the winners made some rounds of 32 samples each, and the losers as many with fewer."""
-    world = Partition(winners + losers, folder, **choices)
+    world = Partition(Wires(winners + losers, **choices), folder)
     await world.begin()
     everyone = world.replicas
     await world.round(everyone)
@@ -135,7 +135,7 @@ async def test_where_the_ancestor_is_not_kept_or_not_known_the_line_is_taken_ove
 
 
 async def test_who_is_only_behind_goes_over_without_a_word_of_a_fork(tmp_path: Path):
-    world = Partition(2, tmp_path)
+    world = Partition(Wires(2), tmp_path)
     await world.begin()
     ahead, behind = world.replicas
     await world.round([ahead, behind])
@@ -160,7 +160,7 @@ async def test_a_crowd_is_not_outweighed_by_one_that_claims_more_and_apart_for_e
     await world.round(claimers, 1_000_000)
     assert not (await world.meet(crowd[0], claimers[0].state, claimers)).go
     seconds = world.wires.manifest.rounds.seconds
-    world.wires.clock.skip_to(world.wires.clock.now() + REFUSED_ROUNDS * seconds)  # type: ignore[attr-defined]
+    await world.wires.clock.sleep_until(world.wires.clock.now() + REFUSED_ROUNDS * seconds)
     assert (await world.meet(crowd[0], claimers[0].state, claimers)).go
 
 
