@@ -169,7 +169,8 @@ def test_a_fork_tells_both_lines_which_one_wins_and_what_is_merged() -> None:
     lost = FORK | {"won": "other", "merging": True, "reason": ""}
     merge = {"line_share": 0.5, "own_share": 0.5, "clip": 1.0, "norm": 2.0}
     assert describe(lost | merge) == (
-        f"fork of block 0 after aaaaaaaa: {lines}; theirs wins, 25 % of the work of ours is this peer's to merge (norm 2)"
+        f"fork of block 0 after aaaaaaaa: {lines}; theirs wins, "
+        "25 % of the work of ours is this peer's to merge (norm 2)"
     )
     plain = lost | {"merging": False, "reason": "the state before the fork is not here any more"}
     assert str(describe(plain)).endswith("nothing of ours is merged: the state before the fork is not here any more")
