@@ -6,6 +6,7 @@ written in full or not at all; on reading nothing is believed, and what is damag
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -79,13 +80,13 @@ class ForkFiles:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, SafetensorError):
-            path.unlink(missing_ok=True)
+            _remove(path)
             return None
         return values, notes
 
     def drop(self, kind: str, subject: int) -> None:
-        """Remove a vector."""
-        self._path(kind, subject).unlink(missing_ok=True)
+        """Remove a vector, if the disk lets us."""
+        _remove(self._path(kind, subject))
 
     def kinds(self, subject: int, prefix: str) -> list[str]:
         """Kinds of vectors of a subject that begin with ``prefix``."""
@@ -104,7 +105,7 @@ class ForkFiles:
         if self.folder.exists():
             for path in self.folder.iterdir():
                 if not path.name.endswith(kept):
-                    path.unlink(missing_ok=True)
+                    _remove(path)
 
     # -- notes -----------------------------------------------------------------------------------------------------
 
@@ -121,7 +122,7 @@ class ForkFiles:
         except FileNotFoundError:
             return None
         except (OSError, StatementError):
-            path.unlink(missing_ok=True)
+            _remove(path)
             return None
 
     def write_journal(self, subject: int, journal: dict[str, Any]) -> None:
@@ -137,3 +138,8 @@ class ForkFiles:
         except (OSError, ValueError):
             return {}
         return journal if isinstance(journal, dict) and journal.get("run") == self._manifest.digest.hex() else {}
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # nothing depends on its being gone: it is looked at again with suspicion
+        path.unlink(missing_ok=True)

@@ -11,8 +11,9 @@ import pytest
 from blockswarm.peer.forks import REFUSED_ROUNDS
 from blockswarm.peer.heads import Head
 from blockswarm.peer.line import Link, check_chain
-from blockswarm.peer.merging import Merge
+from blockswarm.peer.merging import Merge, gain_of
 from blockswarm.peer.states import State
+from blockswarm.swarm.policy.outer import outer_step
 from blockswarm.swarm.statements import StatementError
 from tests.peer.partition import Partition
 from tests.peer.wires import Replica, Wires
@@ -265,3 +266,14 @@ def test_a_link_may_not_gain_more_than_its_members_announced():
     for samples in (99, 151):
         with pytest.raises(StatementError, match="more samples than its members announced"):
             check_chain([link], samples)
+
+
+def test_with_an_outer_optimizer_a_mean_moves_the_state_on_for_rounds_and_all_of_it_counts():
+    manifest = Wires(1, outer="nesterov").manifest
+    settings = manifest.averaging
+    moved, mean, velocity = 0.0, np.ones(1, np.float32), np.zeros(1, np.float32)
+    for _ in range(60):
+        step, velocity = outer_step(mean, velocity, momentum=settings.outer_momentum, rate=settings.outer_rate)
+        moved, mean = moved + float(step[0]), np.zeros(1, np.float32)
+    assert gain_of(manifest) == pytest.approx(moved, rel=1e-5)
+    assert gain_of(Wires(1).manifest) == 1.0
