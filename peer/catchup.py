@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from blockswarm.clock import Clock
 from blockswarm.errors import BlockswarmError
+from blockswarm.peer.forks import Forks, Judgement
 from blockswarm.peer.heads import Head
 from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.states import State
@@ -18,7 +19,7 @@ class StateSource(Protocol):
     """Where newer states come from."""
 
     async def newer(self, own: State, heads: list[Head]) -> State | None:
-        """The heaviest verified state that others offer, ``heads`` first, if it outweighs ``own``; may raise."""
+        """The verified state that others offer, ``heads`` first, and that wins over ``own``; may raise."""
         ...
 
 
@@ -37,6 +38,8 @@ class CatchUp:
         Told of adopted states and failures.
     adopted : callable
         Called after every adoption.
+    forks : Forks, optional
+        Says which of two lines wins, and merges the other. Without it certified samples decide, and nothing is merged.
     """
 
     def __init__(
@@ -47,7 +50,9 @@ class CatchUp:
         *,
         emit: Callable[[dict[str, Any]], None],
         adopted: Callable[[], None],
+        forks: Forks | None = None,
     ) -> None:
+        self._forks = forks
         self._live = live
         self._source = source
         self._clock = clock
@@ -113,9 +118,15 @@ class CatchUp:
                 return
             async with self.locks[subject]:
                 own = self._live.head(subject)
-                if not heavier(state.samples, state.digest, own.samples, own.digest):
+                if self._forks is not None:
+                    judgement = self._forks.judge(own, state.digest, state.samples)
+                else:
+                    judgement = Judgement(heavier(state.samples, state.digest, own.samples, own.digest))
+                if not judgement.go:
                     return  # meanwhile a round has brought us as far
-                carried = await self._live.adopt(state)
+                carried = await self._live.adopt(state, fork=judgement.fork is not None)
+                if self._forks is not None:
+                    await self._forks.adopted(own, state)
         except BlockswarmError as error:
             self._emit({"event": "warning", "message": f"catching up failed: {error}"})
             return

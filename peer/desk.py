@@ -105,6 +105,8 @@ class Desk:
         """Of each subject: whose updates had to be refused lately."""
         self.on_news: Callable[[int, Head], None] = lambda subject, head: None
         """Called for news of a proven state that outweighs ours."""
+        self.is_other_line: Callable[[int, bytes], bool] = lambda subject, digest: False
+        """Asked whether a state with fewer samples than ours may be worth a look: it is not of our line."""
 
     def register(self, host: Registrar) -> None:
         """Offer the round's methods on ``host``."""
@@ -207,15 +209,17 @@ class Desk:
         self._enter(lambda: book.accept_list(members))
 
     async def _news(self, request: Request) -> Reply:
-        """A round we were not in has made a state: go over to it before the next one."""
+        """Others have made a state without us, or a line that outweighs ours: go over to it before the next round."""
         body = _read(NEWS, request.body)
-        subject = body.pop("subject")
+        subject, apart = body.pop("subject"), body.pop("apart")
         own = self._head(subject)
         if own is None:
             raise RpcRefused("not-mine", f"this peer holds no state of subject {subject}")
         try:
             latest = latest_round(self._manifest, self._clock)
-            claim = partial(newer_head, self._manifest, own, request.peer_id, body, latest_round=latest)
+            lighter = apart and self.is_other_line(subject, body["head"])
+            read = partial(newer_head, latest_round=latest, lighter=lighter)
+            claim = partial(read, self._manifest, own, request.peer_id, body)
             head = await asyncio.to_thread(claim)
         except ClaimRefused as error:
             raise RpcRefused("bad-statement", str(error)) from None

@@ -17,6 +17,7 @@ from blockswarm.dht.identity import Identity
 from blockswarm.dht.rpc import Blob, Reply
 from blockswarm.peer.book import RoundBook
 from blockswarm.peer.heads import Head
+from blockswarm.peer.merging import Merge, MergeShare
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.phases import RoundTimes
@@ -90,6 +91,16 @@ class Exchange:
     """Peers that keep us out because our updates had to be refused, and until which round."""
     ahead: list[Head] = field(default_factory=list)
     """Peers whose state outweighs ours."""
+    outweighed: frozenset[bytes] = frozenset()
+    """Heads of lines that have more samples than ours and yet lose to it."""
+    apart: list[Head] = field(default_factory=list)
+    """Peers that hold such a head, or its successor."""
+    merge: Merge | None = None
+    """Work of a lost line of ours that is still to be brought in."""
+    note_merge: Callable[[], Awaitable[bool]] | None = None
+    """Keeps on disk what this round takes of it, before it is sent; whether that went well."""
+    merged: MergeShare | None = None
+    """What this round has of it."""
     problems: dict[str, str] = field(default_factory=dict)
     """Peer → what went wrong when we called it, the last word."""
     bytes_sent: int = 0

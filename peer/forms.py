@@ -16,6 +16,7 @@ NEWS = Body(
     head_round=ROUND,
     head_samples=SAMPLES,
     certificate=octets(most=MAX_CERTIFICATE_BYTES),
+    apart=Optional(flag(), False),
 )
 LIST = Body(list=statement)
 PART = Body(**where, list=statement, values=integer(1, 2**40))

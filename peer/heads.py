@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,8 @@ class Head:
     round: int
     digest: bytes
     samples: int
+    parent: bytes = b""
+    """Digest of the state it was made from."""
 
 
 def claim_of(state: State, *, proven: bool) -> dict[str, Any]:
@@ -49,7 +52,7 @@ def claim_of(state: State, *, proven: bool) -> dict[str, Any]:
 
 
 def newer_head(
-    manifest: Manifest, own: State, peer_id: str, body: Mapping[str, Any], *, latest_round: int
+    manifest: Manifest, own: State, peer_id: str, body: Mapping[str, Any], *, latest_round: int, lighter: bool = False
 ) -> Head | None:
     """The head that ``peer_id`` claims, if it outweighs ``own``; ``None`` if not. Verifies a signature per vote.
 
@@ -65,6 +68,8 @@ def newer_head(
         The claim, see `CLAIM`.
     latest_round : int
         The newest round that can have been committed by now.
+    lighter : bool
+        Whether one with fewer samples is of interest, too: of two lines the one with more does not always win.
 
     Raises
     ------
@@ -74,10 +79,11 @@ def newer_head(
     try:
         claim = CLAIM.read(body)
         head = Head(peer_id, claim["head_round"], claim["head"] or b"", claim["head_samples"])
-        if not head.digest or not heavier(head.samples, head.digest, own.samples, own.digest):
+        outweighs = heavier(head.samples, head.digest, own.samples, own.digest)
+        if not head.digest or not (outweighs or lighter):
             return None
         check_round(head.round, latest_round)
-        check_certificate(
+        certificate = check_certificate(
             manifest,
             own.subject,
             round_number=head.round,
@@ -87,4 +93,4 @@ def newer_head(
         )
     except (MessageError, StatementError) as error:
         raise ClaimRefused(f"claims a newer state without proof: {error}") from error
-    return head
+    return dataclasses.replace(head, parent=certificate.members.parent)

@@ -135,11 +135,11 @@ class LiveWeights:
         """Remember a state we voted for but saw no certificate of, until contact with who did (docs/protocol.md §6)."""
         self._candidates[settlement.state.subject] = settlement
 
-    async def adopt(self, state: State) -> bool:
+    async def adopt(self, state: State, *, fork: bool = False) -> bool:
         """Go over to a state that others certified; whether pending work was carried along.
 
         Work on a state at most `REBASE_ROUNDS` older is carried at the manifest's discount, else the weights are
-        replaced.
+        replaced. So they are at a ``fork``: what encoding lost of work on another line is no residual of this one.
         """
         subject, old = state.subject, self.head(state.subject)
         candidate = self._candidates.pop(subject, None)
@@ -147,7 +147,7 @@ class LiveWeights:
             await self.settle(dataclasses.replace(candidate, state=state))
             return True
         kept = kept_share(False, self._settings.late, self._settings.carry_discount)
-        carried = 0 < state.round - old.round <= REBASE_ROUNDS
+        carried = not fork and 0 < state.round - old.round <= REBASE_ROUNDS
         self._store.commit(state)
 
         def rebase(learner: Learner) -> None:

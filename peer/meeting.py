@@ -163,7 +163,8 @@ async def _ask(exchange: Exchange, peer_id: str, *, until: float) -> bool:
         exchange.problems[peer_id] = str(error)
         head = None
     if head is not None:
-        exchange.ahead.append(head)
+        lost = not {head.digest, head.parent}.isdisjoint(exchange.outweighed)
+        (exchange.apart if lost else exchange.ahead).append(head)
     exchange.book.notify()
     return True
 

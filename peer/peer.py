@@ -22,11 +22,13 @@ from blockswarm.peer.connection import Connection, connect, daemon_died, start_h
 from blockswarm.peer.console import Console, log_to, open_console
 from blockswarm.peer.counts_post import CountsPost, rounds_over, take_counts_post
 from blockswarm.peer.footprint import release_startup_pages
+from blockswarm.peer.forks import Forks
 from blockswarm.peer.lag import LagMeter
 from blockswarm.peer.post import HolderSource, Post, obtain_states, take_post
 from blockswarm.peer.report import progress_record
 from blockswarm.peer.run_announcer import keep_run_announced
 from blockswarm.peer.state_dir import claim_state_dir
+from blockswarm.peer.states import StateStore
 from blockswarm.peer.tasks import Supervisor, first_of
 from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.view import LOOKUP_SECONDS, RECORD_SECONDS, SOFTWARE, Announcer
@@ -152,7 +154,6 @@ class Peer:
 
     async def _work(self, connection: Connection, corpus: Corpus, resumed: Checkpoint | None) -> None:
         """Man one block after another, until the rounds are done; usually the first one to the end."""
-        source = HolderSource(connection)
         rounds_left = self.config.rounds
         while self.block is not None:
             block = self.block
@@ -160,7 +161,18 @@ class Peer:
                 former = resumed.block.subject
                 self._set_aside(f"block {block} needs this peer more than block {former}, whose checkpoint is here")
                 resumed = None
-            store = await obtain_states(connection, block, resumed, source, self.console.emit)
+            store, host, emit = StateStore(connection.clock), connection.host, self.console.emit
+            forks = Forks(
+                connection.manifest,
+                host.peer_id,
+                connection.clock,
+                store,
+                call=host.call,
+                emit=emit,
+                state_dir=self.config.state_dir,
+            )
+            source = HolderSource(connection, forks)
+            await obtain_states(connection, block, resumed, source, emit, store=store, forks=forks)
             post = self.post = take_post(
                 connection,
                 self.identity,
@@ -169,6 +181,7 @@ class Peer:
                 store,
                 resumed,
                 source,
+                forks,
                 block=block,
                 emit=self._round_event,
                 committed=self._committed,
@@ -333,12 +346,16 @@ class Peer:
                 await self._save()
             except CheckpointError as error:  # a full disk must not stop the training
                 self.console.emit({"event": "error", "message": str(error)})
+            except OSError as error:
+                message = f"what a merge would need is not kept: {error.strerror or error}"
+                self.console.emit({"event": "error", "message": message})
             await asyncio.sleep(CHECKPOINT_SECONDS)
 
     async def _save(self) -> None:
         if isinstance(self.post, Post) and self.connection is not None:
             checkpoint = await self.post.checkpoint()
             await asyncio.to_thread(self.checkpoints.save, checkpoint, self.connection.manifest)
+            await self.post.volunteer.forks.save()
 
     async def close(self) -> None:
         """Say goodbye, save, and end every part; whatever hangs is given up in time."""
@@ -358,7 +375,7 @@ class Peer:
         try:
             async with asyncio.timeout(LAST_SAVE_SECONDS):
                 await self._save()
-        except (BlockswarmError, TimeoutError) as error:
+        except (BlockswarmError, OSError) as error:  # TimeoutError is an OSError
             why = str(error) or f"it took longer than {LAST_SAVE_SECONDS:g} s"
             self.console.emit({"event": "error", "message": f"the last checkpoint was not written: {why}"})
 

@@ -21,14 +21,17 @@ from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, Emit
 from blockswarm.peer.desk import Desk, latest_round
 from blockswarm.peer.download import TransferError
+from blockswarm.peer.forks import Forks
 from blockswarm.peer.giving import serve_states
-from blockswarm.peer.heads import Head
+from blockswarm.peer.heads import Head, claim_of
+from blockswarm.peer.line import serve_lines
 from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.serving import ServingDesk
 from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.transfer import StateFetcher
 from blockswarm.peer.volunteer import Volunteer
+from blockswarm.swarm.certified import heaviest as heaviest_head
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, subject_name
 from blockswarm.swarm.policy.acceptance import heavier
 from blockswarm.swarm.policy.asking import donors_for
@@ -36,6 +39,10 @@ from blockswarm.swarm.policy.turns import answering_rate
 
 FETCH_SECONDS = 600.0
 """Bound of one attempt to fetch a state; the next one resumes where it stopped."""
+
+TELL_SECONDS = 2.0
+TOLD_APART = 4
+"""Holders of a line that loses to ours who are told, and for how long at most."""
 
 HELDOUT_WINDOWS = 8
 """Held-out sequences a volunteer measures its block on after every round; a client measures in full."""
@@ -79,13 +86,19 @@ class Post:
 class HolderSource:
     """Newer states, from the holders on record (and whoever is known to be ahead)."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._view, self._own_id = connection.view, connection.host.peer_id
+    def __init__(self, connection: Connection, forks: Forks) -> None:
+        self._call, self._own_id = connection.host.call, connection.host.peer_id
+        self._view = connection.view
+        self._forks = forks
         self._latest_round = partial(latest_round, connection.manifest, connection.clock)
         self._fetcher = StateFetcher(connection.host.call, connection.manifest, self._latest_round)
 
     async def newer(self, own: State, heads: list[Head]) -> State | None:
-        """The heaviest verified state that is offered, if it outweighs ``own``; raises `TransferError`."""
+        """The verified state that is offered and wins over ``own``; raises `TransferError`.
+
+        Usually that is the heaviest. Where its line and ours have split, the lines are weighed; holders of one that
+        loses to ours are told, and one with fewer samples that wins over ours is taken of those in ``heads``.
+        """
         ahead = [head.peer_id for head in heads]
         holders = donors_for(self._own_id, ahead, self._view.holders(own.subject), turn=self._latest_round())
         if not holders:
@@ -94,22 +107,50 @@ class HolderSource:
         if not offers:
             told = "; ".join(f"{peer_id}: {reason}" for peer_id, reason in list(problems.items())[:4])
             raise TransferError(f"no holder on record gives the state of {subject_name(own.subject)}: {told}")
-        if not any(heavier(o.head.samples, o.head.digest, own.samples, own.digest) for o in offers):
-            return None
-        return await self._fetcher.fetch(own.subject, holders, seconds=FETCH_SECONDS)
+        told_of = {head.peer_id for head in heads}
+        candidates = {
+            offer.head.digest: offer.head
+            for offer in offers
+            if offer.peer_id in told_of or heavier(offer.head.samples, offer.head.digest, own.samples, own.digest)
+        }
+        while candidates:
+            best = heaviest_head(list(candidates.values()))
+            del candidates[best.digest]
+            givers = [offer.peer_id for offer in offers if offer.head.digest == best.digest]
+            judgement = await self._forks.examine(own, best, givers)
+            if judgement.go:
+                digest = best.digest if judgement.fork is not None else None
+                return await self._fetcher.fetch(own.subject, holders, seconds=FETCH_SECONDS, digest=digest)
+            if judgement.fork is not None:
+                await self._tell_apart(own, givers)
+        return None
+
+    async def _tell_apart(self, own: State, peers: list[str]) -> None:
+        """Tell holders of a line that loses to ours: what they hold has more samples, so they would not ask."""
+        body = {"subject": own.subject, "apart": True, **claim_of(own, proven=True)}
+        calls = (self._call(peer_id, "round.news", body, timeout=TELL_SECONDS) for peer_id in peers[:TOLD_APART])
+        await asyncio.gather(*calls, return_exceptions=True)  # who does not hear it now is told after the next round
 
 
 async def obtain_states(
-    connection: Connection, block: int, resumed: Checkpoint | None, source: HolderSource, emit: Emit
-) -> StateStore:
+    connection: Connection,
+    block: int,
+    resumed: Checkpoint | None,
+    source: HolderSource,
+    emit: Emit,
+    *,
+    store: StateStore,
+    forks: Forks,
+) -> None:
     """The newest states of the block and the embedding: from others, else from the checkpoint, else the genesis."""
-    store = StateStore(connection.clock)
+    await forks.tidy(block, EMBEDDING)
     for subject in (block, EMBEDDING):
         if resumed is not None:
             own = resumed.embedding if subject == EMBEDDING else resumed.block
         else:
             own = await asyncio.to_thread(State.genesis, connection.manifest, subject)
         store.commit(own)
+        await forks.begin(own)
         begin = connection.clock.now()
         try:
             state = await source.newer(own, [])
@@ -119,6 +160,7 @@ async def obtain_states(
         if state is None:
             continue
         store.commit(state)
+        await forks.adopted(own, state)
         emit(
             {
                 "event": "state",
@@ -129,7 +171,6 @@ async def obtain_states(
                 "seconds": connection.clock.now() - begin,
             }
         )
-    return store
 
 
 def take_post(
@@ -140,6 +181,7 @@ def take_post(
     store: StateStore,
     resumed: Checkpoint | None,
     source: HolderSource,
+    forks: Forks,
     *,
     block: int,
     emit: Emit,
@@ -156,6 +198,7 @@ def take_post(
     desk = Desk(host.peer_id, manifest, connection.clock, store.head)
     desk.register(host)
     serve_states(host, store)
+    serve_lines(host, forks.lines)
     # Certified states never change, so answers need not wait for a training step: they have a thread of their own, with
     # its share of the time.
     serving_thread = ThreadPoolExecutor(1, thread_name_prefix="serving")
@@ -172,8 +215,9 @@ def take_post(
     ChainDesk(manifest, serving, host, connection.view.everyone).register(host)
 
     live = LiveWeights(block, manifest, connection.clock, store, trainer)
-    catch_up = CatchUp(live, source, connection.clock, emit=emit, adopted=committed)
+    catch_up = CatchUp(live, source, connection.clock, emit=emit, adopted=committed, forks=forks)
     desk.on_news = catch_up.hear
+    desk.is_other_line = forks.is_news
     volunteer = Volunteer(
         manifest=manifest,
         identity=identity,
@@ -183,6 +227,7 @@ def take_post(
         trainer=trainer,
         live=live,
         catch_up=catch_up,
+        forks=forks,
         view=connection.view,
         emit=emit,
         committed=committed,

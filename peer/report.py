@@ -52,6 +52,14 @@ def round_event(
         "problems": result.problems,
         "next_round_at": manifest.genesis_time + (result.round + 1) * manifest.rounds.seconds,
     }
+    if result.merged is not None:
+        share = result.merged
+        event["merge"] = {
+            "sent": share.amount,
+            "accepted": share.merged,
+            "left": share.merge.left,
+            "norm": abs(share.merged) * share.merge.norm,
+        }
     if result.failure:
         event["reason"] = result.failure
     return event

@@ -15,6 +15,7 @@ from blockswarm.peer.commit import commit
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
 from blockswarm.peer.heads import Head
 from blockswarm.peer.meeting import meet
+from blockswarm.peer.merging import MergeShare, account, plan_share
 from blockswarm.peer.states import State
 from blockswarm.swarm.policy.phases import with_combining
 from blockswarm.swarm.statements import Decision
@@ -48,7 +49,10 @@ class RoundResult:
     Where we reduced, what the encoding lost of everybody's mean is taken off it too, so that it comes back as ours.
     What a robust mean cut away of our update counts as contained: it is dropped, not carried.
     """
+    merged: MergeShare | None
+    """What went into the update of a lost line's work."""
     ahead: list[Head]
+    """Peers whose states may win over ours."""
     problems: dict[str, str]
     kept_out: dict[str, int]
     """Peers that take no part for a time, because their updates had to be refused, and until which round."""
@@ -85,6 +89,7 @@ async def run_round(exchange: Exchange) -> RoundResult:
     try:
         phase("meet")
         await meet(exchange)
+        await _take_of_merge(exchange)
         groups = exchange.book.seats.count
         exchange.times = with_combining(exchange.times, groups)
         phase("scatter")
@@ -108,7 +113,40 @@ async def run_round(exchange: Exchange) -> RoundResult:
         refused = {peer_id: faults[peer_id] for peer_id in decision.rejected if peer_id in faults}
         exchange.standing.note(exchange.times.round, decision.weights, refused)
     sent = await off_loop(exchange.delta.nbytes, _sent, exchange, state, seen)
+    if exchange.merged is not None:
+        sent = await off_loop(exchange.delta.nbytes, _settle_merge, exchange, exchange.merged, sent, state)
     return _result(exchange, state, failure, sent)
+
+
+async def _take_of_merge(exchange: Exchange) -> None:
+    """Add to the update what this round is to bring in of a lost line, now that the list says how much it counts."""
+    merge = exchange.merge
+    if merge is None:
+        return
+    share = await off_loop(exchange.delta.nbytes, plan_share, exchange, merge)
+    if share is None:
+        return
+    merge.reserve(share.amount)
+    if exchange.note_merge is not None and not await exchange.note_merge():
+        merge.resolve(0.0)
+        exchange.problems[exchange.own_id] = "nothing is merged: the state folder cannot be written"
+        return
+    exchange.merged = share
+    exchange.delta = share.trained + share.addition
+
+
+def _settle_merge(
+    exchange: Exchange, share: MergeShare, sent: npt.NDArray[np.float32] | None, state: State | None
+) -> npt.NDArray[np.float32] | None:
+    """Account for what went in, and go on with the update as it was trained."""
+    candidate = exchange.book.candidate
+    sent = account(exchange, share, sent, state or candidate)
+    exchange.delta = share.trained
+    if state is None and candidate is not None:
+        share.merge.wait_for(candidate.digest, share.merged)
+    else:
+        share.merge.resolve(share.merged)
+    return sent
 
 
 def _sent(exchange: Exchange, state: State | None, seen: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
@@ -172,7 +210,8 @@ def _result(exchange: Exchange, state: State | None, failure: str, sent: npt.NDA
         candidate=book.candidate if state is None else None,
         failure=failure,
         sent=sent,
-        ahead=list(exchange.ahead),
+        merged=exchange.merged,
+        ahead=[*exchange.ahead, *exchange.apart],
         problems=dict(exchange.problems),
         kept_out=exchange.standing.out(book.round + 1),
         bytes_sent=exchange.bytes_sent,

@@ -19,6 +19,7 @@ from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.desk import Desk
 from blockswarm.peer.exchange import Caller, Exchange, off_loop
 from blockswarm.peer.fit import FitWatch
+from blockswarm.peer.forks import Forks
 from blockswarm.peer.heads import claim_of
 from blockswarm.peer.live import LiveWeights, Settlement, Snapshot
 from blockswarm.peer.report import round_event
@@ -56,6 +57,7 @@ class Volunteer:
     trainer: Trainer[Learner]
     live: LiveWeights
     catch_up: CatchUp
+    forks: Forks
     view: SwarmView
     emit: Callable[[dict[str, Any]], None]
     committed: Callable[[], None]
@@ -162,7 +164,7 @@ class Volunteer:
             diverged = await self._diverged(subjects, snapshot)
             try:
                 exchanges = [
-                    self._exchange(subject, times, snapshot) for subject in subjects if subject not in diverged
+                    await self._exchange(subject, times, snapshot) for subject in subjects if subject not in diverged
                 ]
             except RpcRefused:  # this process was stopped, or the machine slept, for rounds
                 self.emit({"event": "warning", "message": f"round {times.round} was over before this peer came to it"})
@@ -193,7 +195,7 @@ class Volunteer:
             self.emit({"event": "warning", "message": message})
         return diverged
 
-    def _exchange(self, subject: int, times: RoundTimes, snapshot: Snapshot) -> Exchange:
+    async def _exchange(self, subject: int, times: RoundTimes, snapshot: Snapshot) -> Exchange:
         parent = self.live.head(subject)
         return Exchange(
             caller=self.caller,
@@ -209,6 +211,9 @@ class Volunteer:
             look_again=partial(self.view.look_again, subject),
             standing=self.desk.standing(subject),
             reachable=self.reachable,
+            outweighed=self.forks.outweighed(subject),
+            merge=await self.forks.merge(subject, times.round),
+            note_merge=partial(self.forks.note_merge, subject),
             may_be_alone=times.round >= self.alone_from,
             on_phase=lambda name: self._phase(subject, times.round, name),
         )
@@ -227,6 +232,7 @@ class Volunteer:
             self.live.keep_candidate(settlement)
             return result
         await self.live.settle(settlement)
+        await self.forks.committed(exchange.parent, state)
         self.committed()
         if result.members[0] == exchange.own_id:
             left_out = {*self.view.everyone(result.subject)} | exchange.book.heard

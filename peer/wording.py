@@ -60,6 +60,11 @@ def describe(event: Event) -> str | None:
             return None if event.get("subject") == EMBEDDING else _round(event)
         case "state":
             return _state(event)
+        case "fork":
+            return _fork(event)
+        case "merged":
+            name = subject_name(event["subject"])
+            return f"merge of the lost line of {name}: {100 * event['share']:.0f} % of our share is in ({event['how']})"
         case "error" | "warning" as kind:
             return f"{kind}: {event.get('message', '')}{_repeats(event)}"
         case "stopped":
@@ -92,6 +97,8 @@ def _round(event: Event) -> str:
     parts.append(
         f"up {format_bytes(event.get('bytes_sent') or 0)}, down {format_bytes(event.get('bytes_received') or 0)}"
     )
+    if merge := event.get("merge"):
+        parts.append(f"merged {100 * merge['accepted']:.0f} %, {100 * merge['left']:.0f} % left")
     if rejected := event.get("rejected"):
         parts.append("left out: " + ", ".join(f"{short_id(peer)} ({reason})" for peer, reason in rejected.items()))
     if kept_out := event.get("kept_out"):
@@ -123,6 +130,19 @@ def _state(event: Event) -> str:
     if (seconds := event.get("seconds")) is not None:
         line += f", fetched in {seconds:.1f} s"
     return line
+
+
+def _fork(event: Event) -> str:
+    lost, name = event["won"] == "other", subject_name(event["subject"])
+    own = f"ours ({event['own'][:8]}, round {event['own_round']}, {event['own_samples']} samples since)"
+    other = f"another ({event['other'][:8]}, round {event['other_round']}, {event['other_samples']})"
+    line = f"fork of {name} after {event['ancestor'][:8]}: {own} against {other}; {'theirs' if lost else 'ours'} wins"
+    if not lost:
+        return line
+    if not event["merging"]:
+        return f"{line}, nothing of ours is merged: {event['reason']}"
+    share = 100 * event["line_share"] * event["own_share"] * event["clip"]
+    return f"{line}, {share:.0f} % of the work of ours is this peer's to merge (norm {event['norm']:.3g})"
 
 
 def _leaving(event: Event) -> str | None:

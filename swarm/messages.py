@@ -10,6 +10,7 @@ method          request                      answer
                 z float32 ``[positions, d]``  log-probabilities ``[rows, 256]``
 ``state.head``  :class:`HeadRequest`         :class:`StateHead`
 ``state.chunk`` :class:`ChunkRequest`        blob: one chunk, ≤ 1 MiB
+``state.line``  :class:`LineRequest`         blob: msgpack list of certificates, newest first, ≤ 64 and ≤ 1 MiB
 ==============  ===========================  =====================================================================
 
 Row ``i`` of a window is the distribution of the byte that follows ``window[: i + 1]``; rows before ``take`` are left
@@ -362,3 +363,22 @@ class ChunkRequest:
     def to_body(self) -> dict[str, Any]:
         """The body as it is sent."""
         return {"subject": self.subject, "digest": self.digest, "index": self.index}
+
+
+@dataclass(frozen=True)
+class LineRequest:
+    """Body of ``state.line``: the certificates of a state and of those before it, backwards."""
+
+    subject: int
+    digest: bytes
+
+    _BODY = Body(subject=SUBJECT, digest=DIGEST)
+
+    @classmethod
+    def parse(cls, body: object) -> LineRequest:
+        """Check a foreign body; :class:`MessageError` names the field at fault."""
+        return cls(**cls._BODY.read(body))
+
+    def to_body(self) -> dict[str, Any]:
+        """The body as it is sent."""
+        return {"subject": self.subject, "digest": self.digest}

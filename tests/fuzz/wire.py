@@ -157,6 +157,7 @@ def body_seeds() -> list[bytes]:
         messages.HeadRequest(0, D1),
         messages.StateHead(3, digest_of_chunks(chunks), 64, 300_000, chunks, b"signed"),
         messages.ChunkRequest(-1, D1, 1),
+        messages.LineRequest(-1, D1),
         counts_messages.CountsRequest(D1, (b"abc", b"d"), (1, 0)),
         chain_messages.ChainRequest(
             messages.SweepRequest(**windows, starts=(0, 70), seed=5),

@@ -27,8 +27,16 @@ NEWER = certified(7, 7000)
 
 def test_a_proven_state_that_outweighs_ours_is_a_head() -> None:
     head = newer_head(MANIFEST, OWN, "peer", claim_of(NEWER, proven=True), latest_round=7)
-    assert head == Head("peer", 7, NEWER.digest, 7000)
+    assert head == Head("peer", 7, NEWER.digest, 7000, parent=bytes(32))
     assert newer_head(MANIFEST, NEWER, "peer", claim_of(OWN, proven=True), latest_round=7) is None
+
+
+def test_one_with_fewer_samples_is_a_head_where_another_line_may_win_all_the_same() -> None:
+    heavier = State.make(0, 8, NEWER.values.copy(), samples=8000)
+    body = claim_of(NEWER, proven=True)
+    assert newer_head(MANIFEST, heavier, "peer", body, latest_round=8) is None
+    head = newer_head(MANIFEST, heavier, "peer", body, latest_round=8, lighter=True)
+    assert head is not None and head.samples == 7000
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from blockswarm.dht.records import BlockRecord
 from blockswarm.dht.rpc import Reply
 from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.desk import KEPT_ROUNDS, Desk
+from blockswarm.peer.forks import Forks
 from blockswarm.peer.view import SwarmView
 from blockswarm.peer.volunteer import LOOKS_AFTER_SLEEP, Volunteer
 from blockswarm.swarm.manifest import EMBEDDING
@@ -68,6 +69,9 @@ class Bench:
             trainer=self.world.trainer,
             live=live,
             catch_up=catch_up,
+            forks=Forks(
+                MANIFEST, identity.peer_id, clock, self.world.store, call=Nobody().call, emit=self.events.append
+            ),
             view=SwarmView(self.directory, MANIFEST, identity.peer_id, clock),
             emit=self.events.append,
             committed=lambda: None,

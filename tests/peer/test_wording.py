@@ -149,3 +149,31 @@ def test_memory_stays_bounded_when_every_message_differs() -> None:
     shown = [event for number in range(100) for event in folder.feed(message(str(number)), now=0.0)]
     assert {**message("first"), "repeated": 1} in shown
     assert len(folder._seen) == 8
+
+
+FORK = {
+    "event": "fork",
+    "subject": 0,
+    "ancestor": "aa" * 32,
+    "own": "bb" * 32,
+    "own_round": 7,
+    "own_samples": 96,
+    "other": "cc" * 32,
+    "other_round": 9,
+    "other_samples": 192,
+}
+
+
+def test_a_fork_tells_both_lines_which_one_wins_and_what_is_merged() -> None:
+    lines = "ours (bbbbbbbb, round 7, 96 samples since) against another (cccccccc, round 9, 192)"
+    lost = FORK | {"won": "other", "merging": True, "reason": ""}
+    merge = {"line_share": 0.5, "own_share": 0.5, "clip": 1.0, "norm": 2.0}
+    assert describe(lost | merge) == (
+        f"fork of block 0 after aaaaaaaa: {lines}; theirs wins, "
+        "25 % of the work of ours is this peer's to merge (norm 2)"
+    )
+    plain = lost | {"merging": False, "reason": "the state before the fork is not here any more"}
+    assert str(describe(plain)).endswith("nothing of ours is merged: the state before the fork is not here any more")
+    assert str(describe(FORK | {"won": "own", "merging": False, "reason": ""})).endswith("; ours wins")
+    ended = {"event": "merged", "subject": 0, "share": 1.0, "how": "done"}
+    assert describe(ended) == "merge of the lost line of block 0: 100 % of our share is in (done)"
