@@ -101,6 +101,8 @@ class Contributor:
         """
         await self.catch_up.refresh()
         async with AsyncExitStack() as stack:
+            self.catch_up.deaf = True
+            stack.callback(setattr, self.catch_up, "deaf", False)
             for subject in self.live.subjects:  # what lies on the way is an update of just this state
                 await stack.enter_async_context(self.catch_up.locks[subject])
             await self._train()
@@ -116,7 +118,7 @@ class Contributor:
                     continue
                 await self._see_through(sponsor, parcels)
                 return
-            await asyncio.sleep(self.manifest.rounds.seconds / 4)  # nobody has room; the work stays pending
+        await asyncio.sleep(self.manifest.rounds.seconds / 4)  # nobody took them; the work stays pending
 
     async def _train(self) -> None:
         """Wait until enough has been trained, and at least one step."""

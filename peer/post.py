@@ -23,6 +23,7 @@ from blockswarm.peer.desk import Desk, latest_round
 from blockswarm.peer.download import TransferError
 from blockswarm.peer.giving import serve_states
 from blockswarm.peer.heads import Head
+from blockswarm.peer.hosting import Hosting
 from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.serving import ServingDesk
 from blockswarm.peer.states import State, StateStore
@@ -153,6 +154,8 @@ def take_post(
     trainer.start()
     desk = Desk(host.peer_id, manifest, connection.clock, store.head)
     desk.register(host)
+    hosting = Hosting(manifest, connection.clock, desk)
+    hosting.register(host)
     serve_states(host, store)
     # Certified states never change, so answers need not wait for a training step: they have a thread of their own, with
     # its share of the time.
@@ -185,6 +188,7 @@ def take_post(
         emit=emit,
         committed=committed,
         heldout=heldout_windows(corpus, manifest.model.context, HELDOUT_WINDOWS),
+        hosting=hosting,
     )
     if resumed is not None:
         for state in (resumed.block, resumed.embedding):
