@@ -110,14 +110,10 @@ class Contributor:
             if not parcels:
                 return
             for sponsor in self._sponsors():
-                try:
-                    for parcel in parcels:
-                        await self._upload(sponsor, parcel)
-                except Refused as error:
-                    self._tell(parcels[0], sponsor, counted=False, reason=str(error))
-                    continue
-                await self._see_through(sponsor, parcels)
-                return
+                there = [parcel for parcel in parcels if await self._upload(sponsor, parcel)]
+                if there:
+                    await self._see_through(sponsor, there)
+                    return
         await asyncio.sleep(self.manifest.rounds.seconds / 4)  # nobody took them; the work stays pending
 
     async def _train(self) -> None:
@@ -158,7 +154,16 @@ class Contributor:
         digest = hashlib.sha256(self.manifest.digest + self.identity.peer_id.encode()).digest()
         return leader_order(members, run_digest=digest, subject=self.live.block, round_number=number)
 
-    async def _upload(self, sponsor: str, parcel: Parcel) -> None:
+    async def _upload(self, sponsor: str, parcel: Parcel) -> bool:
+        """Bring an update to a sponsor; whether it has arrived."""
+        try:
+            await self._send(sponsor, parcel)
+        except Refused as error:
+            self._tell(parcel, sponsor, counted=False, reason=str(error))
+            return False
+        return True
+
+    async def _send(self, sponsor: str, parcel: Parcel) -> None:
         begin = self.clock.now()
         opened = await self._call(
             sponsor,
@@ -187,9 +192,12 @@ class Contributor:
             self.upload_seconds = self.clock.now() - begin
 
     async def _see_through(self, sponsor: str, parcels: list[Parcel]) -> None:
-        """Sign for one round after another until the updates are in, or too old."""
+        """Sign for one round after another until the block's update is in, or too old.
+
+        The embedding's goes along; one that is not in by then stays pending, and is part of the next.
+        """
         left = list(parcels)
-        while left:
+        while left and left[0] is parcels[0]:  # the block stands first
             times = self._next_round()
             signed = [parcel for parcel in left if await self._sign(sponsor, parcel, times.round)]
             if not signed:

@@ -48,6 +48,8 @@ class _Hosted:
     done: bool = False
     """It is in a certified state: it never comes again."""
     signed: Contribution | None = None
+    taken: set[int] = field(default_factory=set)
+    """Rounds that it was brought into."""
     outcomes: dict[int, dict[str, Any]] = field(default_factory=dict)
     """By round: what came of it."""
 
@@ -85,10 +87,13 @@ class Hosting:
     def guests(self, subject: int, number: int) -> tuple[Guest, ...]:
         """The updates to bring into a round: whole, and signed for it."""
         self._drop_old()
-        there = (entry for (of, _), entry in self._hosted.items() if of == subject and entry.whole)
-        signed = [(entry.signed, entry) for entry in there]
-        ready = [Guest(word, bytes(entry.data)) for word, entry in signed if word is not None and word.round == number]
-        return tuple(ready[: self.room(subject)])
+        there = [entry for (of, _), entry in self._hosted.items() if of == subject and entry.whole]
+        guests: list[Guest] = []
+        for entry in there:
+            if entry.signed is not None and entry.signed.round == number and len(guests) < self.room(subject):
+                entry.taken.add(number)
+                guests.append(Guest(entry.signed, bytes(entry.data)))
+        return tuple(guests)
 
     def room(self, subject: int) -> int:
         """How many updates we can bring in beside our own."""
@@ -101,7 +106,7 @@ class Hosting:
         for guest in guests:
             peer_id = guest.contribution.peer_id
             entry = self._hosted.get((result.subject, peer_id))
-            if entry is None:
+            if entry is None or entry.hash != guest.contribution.values:
                 continue
             counted = result.state is not None and peer_id in result.contributed
             reason = "" if counted else result.rejected.get(peer_id) or result.problems.get(peer_id) or result.failure
@@ -231,10 +236,15 @@ class Hosting:
     async def _outcome(self, request: Request) -> Reply:
         body = checked(CONTRIBUTE_OUTCOME.read, request.body)
         entry = self._hosted.get((body["subject"], request.peer_id))
-        outcome = entry.outcomes.get(body["round"]) if entry is not None else None
-        if entry is not None:
-            entry.touched = self._clock.now()
-        return Reply(outcome or {"known": False, "counted": False, "reason": "the round is not over here"})
+        if entry is None:
+            return Reply({"known": False, "counted": False, "reason": "no update of yours is here"})
+        entry.touched = self._clock.now()
+        outcome = entry.outcomes.get(body["round"])
+        if outcome is None:
+            never = body["round"] not in entry.taken and self._clock.now() > self._desk.times(body["round"]).close
+            reason = "its sponsor could not bring it in" if never else "the round is not over here"
+            outcome = {"known": never, "counted": False, "reason": reason}
+        return Reply(outcome)
 
     def _drop_old(self) -> None:
         number, now = current_round(self._manifest, self._clock), self._clock.now()
