@@ -143,7 +143,9 @@ class Hosting:
                 raise RpcRefused("counted", "this update is in a certified state already")
             return Reply({"have": len(known.data)})
         self._drop_old()
-        others = sum(of == subject and peer_id != sender for of, peer_id in self._hosted)
+        others = sum(
+            of == subject and peer_id != sender and not entry.done for (of, peer_id), entry in self._hosted.items()
+        )
         if others >= self.room(subject):
             raise RpcRefused("busy", f"{others} updates are brought in here already; there is room for no more")
         size = encoded_size(values, self._manifest.averaging.compression)
