@@ -107,9 +107,7 @@ class Contributor:
                 await stack.enter_async_context(self.catch_up.locks[subject])
             await self._train()
             parcels = await self._pack()
-            if not parcels:
-                return
-            for sponsor in self._sponsors():
+            for sponsor in self._sponsors() if parcels else []:
                 there = [parcel for parcel in parcels if await self._upload(sponsor, parcel)]
                 if there:
                     await self._see_through(sponsor, there)
@@ -121,7 +119,7 @@ class Contributor:
         begin, steps = self.clock.now(), self.trainer.steps
         seconds = training_seconds(self.trainer.step_seconds, self.upload_seconds, self.manifest.rounds.seconds)
         while self.trainer.steps == steps or self.clock.now() < begin + seconds:
-            if not self.trainer.training and self.trainer.steps > steps:  # its fixed number of steps is done
+            if not self.trainer.training:  # its fixed number of steps is done; a snapshot gives the next ones
                 return
             await asyncio.sleep(POLL_SECONDS)
 

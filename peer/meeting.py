@@ -246,19 +246,19 @@ def _moment(exchange: Exchange, share: float) -> float:
 
 def _guests(exchange: Exchange, names: list[str]) -> dict[str, tuple[int, Contribution]]:
     """The contributors that a list brings in, with the positions of their sponsors: each once, and none that we know
-    to be refused. Sponsors take turns, so that the one that stands first does not fill the list."""
+    to be refused."""
     book = exchange.book
     offers = [
-        (turn, position, guest)
+        (position, guest)
         for position, peer_id in enumerate(names)
-        for turn, guest in enumerate(book.present[peer_id].guests)
+        for guest in book.present[peer_id].guests[:1]
         if guest.peer_id not in book.present and (guest.subject, guest.round) == (book.subject, book.round)
     ]
     chosen: dict[str, tuple[int, Contribution]] = {}
-    for _, position, guest in sorted(offers, key=lambda offer: offer[:2]):
+    for position, guest in offers:
         if problem := book.guest_problem(guest):
             exchange.problems[guest.peer_id] = f"{problem} (brought in by {names[position]})"
-        elif len(chosen) < min(MAX_GUESTS, len(names)):
+        elif len(chosen) < MAX_GUESTS:
             chosen.setdefault(guest.peer_id, (position, guest))
     return chosen
 

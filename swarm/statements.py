@@ -194,12 +194,14 @@ def _guests(payload: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str,
     if "guests" not in payload:
         return {}
     rows = pairs(payload, "guests", list)
-    if len(rows) > min(MAX_GUESTS, len(members)) or rows.keys() & members.keys():
-        raise StatementError("a list must have no more contributors than members, and none that is both")
+    if len(rows) > MAX_GUESTS or rows.keys() & members.keys():
+        raise StatementError(f"a list must have at most {MAX_GUESTS} contributors, and none that is a member")
     for row in rows.values():
         known = len(row) == 2 and type(row[0]) is int and 0 <= row[0] < len(members)
         if not (known and isinstance(row[1], bytes) and len(row[1]) <= MAX_CONTRIBUTION_BYTES):
             raise StatementError("a list's contributor must come with its sponsor and its own signed word")
+    if len({row[0] for row in rows.values()}) < len(rows):  # in no group are there more of them than members
+        raise StatementError("a list must have no member that brings in two contributors")
     return {peer_id: (row[0], row[1]) for peer_id, row in rows.items()}
 
 

@@ -16,8 +16,11 @@ from blockswarm.swarm.policy.robust import Robust
 STALEST = 8
 """Rounds that may have passed since the state an update was trained from; an older one is refused."""
 
-MOST_HOSTED = 4
-"""Updates of one subject that a member brings in at most, whatever its line could bear: they lie in its memory."""
+MOST_HOSTED = 1
+"""Updates of one subject that a member brings into a round at most, whatever its line could bear.
+
+So contributors never outnumber the members of a group, and a robust mean keeps its honest majority.
+"""
 
 SCATTER_SHARE = 0.5
 """Share of the scatter phase that a member's own update and those of its guests may take on its line together."""

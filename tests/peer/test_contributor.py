@@ -256,14 +256,16 @@ async def test_pieces_come_in_order_and_hash_to_what_was_announced(swarm: Swarm)
             await swarm.call("contribute.piece", body | {"index": index}, bytes(size))
 
 
-async def test_there_is_room_for_so_many_as_the_members_line_bears(swarm: Swarm):
+async def test_there_is_room_for_one_if_the_members_line_bears_it(swarm: Swarm):
     await swarm.call("contribute.open", announced(swarm, b"first"))
     other = Replica(Identity.ephemeral(), swarm.wires[0].state, swarm.wires.manifest, swarm.wires.clock)
-    with pytest.raises(RpcError) as refused:  # its line is not measured yet: one
+    with pytest.raises(RpcError) as refused:
         await swarm.call("contribute.open", announced(swarm, b"second"), of=other)
     assert refused.value.code == "busy"
-    swarm.hosting[swarm.wires.ids[0]].upload_seconds[0] = swarm.wires.manifest.rounds.scatter / 100
-    await swarm.call("contribute.open", announced(swarm, b"second"), of=other)
+    hosting = swarm.hosting[swarm.wires.ids[1]]
+    hosting.upload_seconds[0] = swarm.wires.manifest.rounds.scatter / 3
+    with pytest.raises(RpcError, match="room for no more"):
+        await swarm.wires.deliver(other, swarm.wires.ids[1], "contribute.open", announced(swarm, b"x"), b"", 5.0)
 
 
 async def test_only_the_contributor_itself_can_sign_and_only_in_time(swarm: Swarm):

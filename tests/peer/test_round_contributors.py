@@ -131,7 +131,7 @@ async def test_hostile_ages_and_bases_are_refused_by_name_and_cost_nobody_the_ro
     if not leader_knows:
         order = leader_order(wires.ids, run_digest=wires.manifest.digest, subject=0, round_number=number)
         wires.replicas[order[0]].desk.book(wires.subject, number).guest_problem = lambda word: ""
-    results = await one_round(wires, number, {1: list(cases.values())})
+    results = await one_round(wires, number, {index: [case] for index, case in enumerate(cases.values())})
     one_digest(results)
     told = {}
     for result in results:
