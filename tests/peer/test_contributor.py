@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
-from collections.abc import AsyncIterator, Callable
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,39 +22,68 @@ from blockswarm.peer.hosting import PIECE_BYTES, Hosting
 from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.round import RoundResult
 from blockswarm.peer.states import State, StateStore
-from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.swarm.codec import encode
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 from blockswarm.swarm.policy.contributing import STALEST, staleness_discount
 from blockswarm.swarm.statements import Contribution
 from tests.peer.test_live import VectorLearner
 from tests.peer.test_round import one_digest, updates
-from tests.peer.wires import SLOWEST, Replica, Wires
+from tests.peer.wires import Replica, Wires
 
 STEP = np.float32(1e-4)
 
 
-class SlowLearner(VectorLearner):
-    """Every step adds the same small update, and takes its time."""
+class SmallSteps(VectorLearner):
+    """Every step adds the same small update."""
 
     def step(self) -> float:
-        time.sleep(0.02)
         self.theta += STEP
         self.embedding += STEP
         return 1.0
 
 
+class SlowTrainer:
+    """The face of a trainer whose steps take virtual time: longer than a round of the members."""
+
+    def __init__(self, learner: SmallSteps, seconds: float) -> None:
+        self.learner, self.step_seconds = learner, seconds
+        self.steps, self.samples, self.busy_seconds = 0, 0, 0.0
+        self.training = True
+
+    async def work(self) -> None:
+        while True:
+            await asyncio.sleep(self.step_seconds)
+            self.learner.step()
+            self.steps, self.samples = self.steps + 1, self.samples + SmallSteps.samples_per_step
+
+    async def run(self, job: Callable[[Any], Any]) -> Any:
+        return job(self.learner)
+
+    def renew_steps(self) -> None:
+        pass
+
+    def take_loss(self) -> float:
+        return 1.0
+
+
 class Slow:
-    """A contributor of block 0 with a real trainer and real live weights."""
+    """A contributor of block 0 with real live weights."""
 
     def __init__(
-        self, manifest: Manifest, clock: Clock, identity: Identity, caller: Any, members: list[str], source: Any
+        self,
+        manifest: Manifest,
+        clock: Clock,
+        identity: Identity,
+        caller: Any,
+        members: list[str],
+        source: Any,
+        make_trainer: Callable[[Callable[[], SmallSteps]], Any],
     ) -> None:
         genesis = {subject: State.genesis(manifest, subject) for subject in (0, EMBEDDING)}
         store = StateStore(clock)
         for state in genesis.values():
             store.commit(state)
-        self.trainer: Trainer[Learner] = Trainer(lambda: SlowLearner(genesis[0].values, genesis[EMBEDDING].values))
+        self.trainer = make_trainer(lambda: SmallSteps(genesis[0].values, genesis[EMBEDDING].values))
         self.live = LiveWeights(0, manifest, clock, store, self.trainer)
         self.live.contributes = True
         self.events: list[dict[str, Any]] = []
@@ -79,7 +108,7 @@ class Swarm:
     """Three fast members of block 0, and a contributor."""
 
     def __init__(self) -> None:
-        self.wires = wires = Wires(3, first=2, slow=SLOWEST)
+        self.wires = wires = Wires(3, first=2)
         self.hosting = {
             peer_id: Hosting(wires.manifest, wires.clock, one.desk) for peer_id, one in wires.replicas.items()
         }
@@ -88,7 +117,16 @@ class Swarm:
         self.identity = Identity.ephemeral()
         self.replica = Replica(self.identity, wires[0].state, wires.manifest, wires.clock)
         caller = wires.caller(self.replica)
-        self.slow = Slow(wires.manifest, wires.clock, self.identity, caller, wires.ids, self)
+        slow_steps = 1.4 * wires.manifest.rounds.seconds
+        self.slow = Slow(
+            wires.manifest,
+            wires.clock,
+            self.identity,
+            caller,
+            wires.ids,
+            self,
+            lambda make: SlowTrainer(make(), slow_steps),
+        )
 
     async def newer(self, own: State, heads: list[Head]) -> State | None:
         state = self.wires[0].state
@@ -98,10 +136,10 @@ class Swarm:
         return sum(len(hosting.guests(0, number)) for hosting in self.hosting.values())
 
     async def one_round(self) -> list[RoundResult]:
-        """The next round of the members, at once: the clock of all is set forward to it, and past it."""
+        """The next round of the members."""
         wires = self.wires
         number = wires.next_round()
-        wires.clock.offset += max(0.0, wires[0].desk.times(number).train_end - wires.clock.now())
+        await wires.clock.sleep_until(wires[0].desk.times(number).train_end)
         exchanges = []
         for (peer_id, replica), delta in zip(wires.replicas.items(), updates(wires), strict=True):
             exchange = wires.exchange(replica, number, delta, 16)
@@ -111,7 +149,6 @@ class Swarm:
         results = await wires.run(exchanges)
         for hosting, exchange, result in zip(self.hosting.values(), exchanges, results, strict=True):
             hosting.settle(result, exchange.guests)
-        wires.clock.offset += max(0.0, wires[0].desk.times(number).close - wires.clock.now())
         return results
 
     async def call(self, method: str, body: dict[str, Any], blob: bytes = b"", *, of: Replica | None = None) -> Reply:
@@ -120,62 +157,45 @@ class Swarm:
 
 
 @pytest.fixture
-async def swarm() -> AsyncIterator[Swarm]:
-    made = Swarm()
-    made.slow.trainer.start()
-    yield made
-    await made.slow.trainer.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - several threads change it
-            await asyncio.sleep(0.01)
+async def swarm() -> Swarm:
+    return Swarm()
 
 
 async def test_members_never_wait_for_a_contributor_and_its_work_is_in_one_mean_once(swarm: Swarm):
-    wires = swarm.wires
-    base = wires[0].state
-    swarm.slow.trainer.train(True)
-    await swarm.slow.trainer.first_step.wait()
-    cycle = asyncio.create_task(swarm.slow.work.cycle())
-    await until(lambda: swarm.slow.work.catch_up.deaf)
+    wires, slow = swarm.wires, swarm.slow
+    training = asyncio.create_task(slow.trainer.work())
+    cycle = asyncio.create_task(slow.work.cycle())
+    states, rounds = [wires[0].state], []
+    for _ in range(6):
+        rounds.append(await swarm.one_round())
+        states.append(wires[0].state)
+    assert cycle.done()
+    training.cancel()
+    for results in rounds:
+        one_digest(results)
+        for result in results:
+            assert sum(result.phases_ms.values()) < 200  # of 3,500 that the phases may take
+            assert sorted(result.accepted) == sorted(result.members) == sorted(wires.ids)  # it is no member
+            assert result.rejected == {}
 
-    first = await swarm.one_round()  # it is training meanwhile
-    one_digest(first)
-    assert all(result.contributed == {} and len(result.accepted) == 3 for result in first)
-
-    await until(lambda: swarm.guests(wires.next_round()) == 1)
-    parent = wires[0].state
-    second = await swarm.one_round()
-    one_digest(second)
-    async with asyncio.timeout(20):
-        await cycle
-    (told,) = swarm.slow.told()
-    age = second[0].round - 1
-    assert told["counted"] and told["age"] == age and told["base_round"] == base.round
-    delta = np.float32(told["samples"] / SlowLearner.samples_per_step) * STEP
-    weight = min(told["samples"], 64) * staleness_discount(age, 0.5)
-    expected = (16 * sum(updates(wires)) + weight * delta) / (48 + weight)
-    np.testing.assert_allclose(wires[0].state.values - parent.values, expected, atol=2e-5)
-    assert wires[0].state.samples == parent.samples + int(48 + weight)
-    for result in second:
-        assert result.contributed == {swarm.identity.peer_id: age}
-        assert sorted(result.accepted) == sorted(result.members) == sorted(wires.ids)  # it is no member
-        assert result.rejected == {} and max(result.phases_ms.values()) < 5000
-
-    third = await swarm.one_round()
-    one_digest(third)
-    assert all(result.guests == [] for result in third) and third[0].state.samples == wires[0].state.samples
+    (told,) = slow.told()
+    (at,) = [at for at, results in enumerate(rounds) if results[0].contributed]
+    assert at >= 2  # its first step takes longer than a round, and its word comes before the next one's training ends
+    age = rounds[at][0].round - 1
+    assert all(result.contributed == {swarm.identity.peer_id: age} for result in rounds[at])
+    assert told["counted"] and (told["age"], told["base_round"], told["samples"]) == (age, 0, 16)
+    weight = 16 * staleness_discount(age, 0.5)
+    expected = (16 * sum(updates(wires)) + weight * STEP) / (48 + weight)
+    np.testing.assert_allclose(states[at + 1].values - states[at].values, expected, atol=2e-5)
+    gained = [after.samples - before.samples for before, after in itertools.pairwise(states)]
+    assert gained == [48 + int(weight) if index == at else 48 for index in range(6)]
 
     # What it had handed over has left its live weights, and comes back as part of the state.
-    swarm.slow.trainer.train(False)
-    await swarm.slow.work.catch_up.refresh()
-    learner: Any = await swarm.slow.trainer.run(lambda learner: learner)
-    assert swarm.slow.live.head(0).digest == wires[0].state.digest
-    later = swarm.slow.trainer.steps - told["samples"] // SlowLearner.samples_per_step
-    kept = staleness_discount(third[0].round, 0.5) if third[0].round > 2 else 0.5
-    np.testing.assert_allclose(learner.theta - wires[0].state.values, later * STEP * kept, atol=2e-5)
+    await slow.work.catch_up.refresh()
+    assert slow.live.head(0).digest == wires[0].state.digest
+    later = slow.trainer.steps - told["samples"] // SmallSteps.samples_per_step
+    kept = staleness_discount(wires[0].state.round, 0.5)
+    np.testing.assert_allclose(slow.trainer.learner.theta - wires[0].state.values, later * STEP * kept, atol=2e-5)
 
 
 def announced(swarm: Swarm, data: bytes, **changed: Any) -> dict[str, Any]:
@@ -225,7 +245,7 @@ async def test_a_member_reads_nothing_of_an_update_that_no_round_could_take(swar
 
 async def test_a_state_is_too_old_a_base_once_its_rounds_are_over(swarm: Swarm):
     await swarm.call("contribute.open", announced(swarm, b"data"))
-    swarm.wires.clock.offset += STALEST * swarm.wires.manifest.rounds.seconds
+    await asyncio.sleep(STALEST * swarm.wires.manifest.rounds.seconds)
     with pytest.raises(RpcError, match="at most 8 are taken"):
         await swarm.call("contribute.open", announced(swarm, b"other"))
 

@@ -17,7 +17,7 @@ from blockswarm.swarm.policy.contributing import STALEST, staleness_discount
 from blockswarm.swarm.policy.leader import leader_order
 from blockswarm.swarm.statements import Contribution
 from tests.peer.test_round import one_digest, updates
-from tests.peer.wires import SLOWEST, Wires
+from tests.peer.wires import Wires
 
 SLOW = Identity.ephemeral()
 SAMPLES = 32
@@ -62,7 +62,7 @@ async def one_round(wires: Wires, number: int, sponsored: dict[int, list[Guest]]
 async def test_a_late_update_is_in_the_mean_at_its_discount_and_everybody_holds_the_same_bytes(
     count: int, choices: dict[str, object]
 ):
-    wires = Wires(count, first=3, slow=SLOWEST, **choices)  # two rounds have gone by without a commit
+    wires = Wires(count, first=3, **choices)  # two rounds have gone by without a commit
     number, base = wires.next_round(), wires[0].state
     late = late_update(wires)
     contribution = guest(wires, late, number, base)
@@ -83,7 +83,7 @@ async def test_a_late_update_is_in_the_mean_at_its_discount_and_everybody_holds_
 
 
 async def test_two_sponsors_bring_the_same_contributor_in_once():
-    wires = Wires(3, slow=SLOWEST)
+    wires = Wires(3)
     number = wires.next_round()
     contribution = guest(wires, late_update(wires), number, wires[0].state)
     results = await one_round(wires, number, {0: [contribution], 2: [contribution]})
@@ -95,7 +95,7 @@ async def test_two_sponsors_bring_the_same_contributor_in_once():
 
 @pytest.mark.parametrize("scale", [1.0, 1e3])
 async def test_claimed_samples_buy_no_more_than_the_cap_and_do_not_excuse_an_absurd_length(scale: float):
-    wires = Wires(3, slow=SLOWEST)
+    wires = Wires(3)
     number = wires.next_round()
     contribution = guest(wires, scale * late_update(wires), number, wires[0].state, samples=10**9)
     results = await one_round(wires, number, {0: [contribution]})
@@ -112,7 +112,7 @@ REASONS = {"unknown": "unknown base", "future": "stale base", "old": "stale base
 @pytest.mark.parametrize("leader_knows", [True, False])
 async def test_hostile_ages_and_bases_are_refused_by_name_and_cost_nobody_the_round(leader_knows: bool):
     """An honest leader leaves them out; where one lists them all the same, the reducers speak against them."""
-    wires = Wires(4, first=STALEST + 2, slow=SLOWEST)
+    wires = Wires(4, first=STALEST + 2)
     number, genesis = wires.next_round(), wires[0].state
     base = State.make(wires.subject, number - 1, genesis.values + np.float32(0.1), samples=1000)
     for replica in wires.replicas.values():  # the state of the round before, and the only one that is known here
@@ -144,7 +144,7 @@ async def test_hostile_ages_and_bases_are_refused_by_name_and_cost_nobody_the_ro
 
 
 async def test_another_ones_word_or_a_word_for_another_round_gets_nobody_into_a_list():
-    wires = Wires(3, slow=SLOWEST)
+    wires = Wires(3)
     number = wires.next_round()
     replayed = guest(wires, late_update(wires), number + 1, wires[0].state)
     results = await one_round(wires, number, {0: [replayed]})
