@@ -32,6 +32,9 @@ PIECE_BYTES = 64 * 1024
 IDLE_SECONDS = 120.0
 """An update of which nothing has come for so long is dropped, and its place is free."""
 
+SLOWER_AT_ONCE = 1.25
+"""From one round to the next our line counts as at most this many times slower."""
+
 
 @dataclass
 class _Hosted:
@@ -102,7 +105,9 @@ class Hosting:
     def settle(self, result: RoundResult, guests: tuple[Guest, ...]) -> None:
         """Note what came of a round for those that were brought into it; what is in is let go of."""
         if result.upload_seconds > 0:
-            self.upload_seconds[result.subject] = result.upload_seconds
+            # A busy moment makes it look slow; the line is as good as it was lately.
+            before = self.upload_seconds.get(result.subject, result.upload_seconds)
+            self.upload_seconds[result.subject] = min(result.upload_seconds, SLOWER_AT_ONCE * before)
         for guest in guests:
             peer_id = guest.contribution.peer_id
             entry = self._hosted.get((result.subject, peer_id))
@@ -147,7 +152,7 @@ class Hosting:
             of == subject and peer_id != sender and not entry.done for (of, peer_id), entry in self._hosted.items()
         )
         if others >= self.room(subject):
-            raise RpcRefused("busy", f"{others} updates are brought in here already; there is room for no more")
+            raise RpcRefused("busy", f"no room for an update beside this member's own and {others} others")
         size = encoded_size(values, self._manifest.averaging.compression)
         entry = _Hosted(body["base_round"], body["base"], body["hash"], size, self._clock.now())
         self._hosted[subject, sender] = entry

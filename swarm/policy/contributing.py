@@ -22,8 +22,8 @@ MOST_HOSTED = 1
 So contributors never outnumber the members of a group, and a robust mean keeps its honest majority.
 """
 
-SCATTER_SHARE = 0.5
-"""Share of the scatter phase that a member's own update and those of its guests may take on its line together."""
+SCATTER_SHARE = 0.8
+"""Share of the scatter phase that a member's own update and its guest's may take on its line together."""
 
 RETURN_BELOW = 0.75
 """A contributor becomes a member again only when step and upload take less than this share of what they may."""

@@ -97,9 +97,9 @@ def test_who_cannot_hand_over_a_single_step_in_time_is_told_so():
     assert can_contribute(100.0, 100.0, 30.0) and not can_contribute(150.0, 100.0, 30.0)
 
 
-def test_a_member_brings_one_in_if_it_goes_out_beside_its_own_in_half_of_the_phase():
+def test_a_member_brings_one_in_if_it_goes_out_beside_its_own_in_most_of_the_phase():
     assert room_for_guests(0.0, 10.0) == room_for_guests(0.1, 10.0) == MOST_HOSTED == 1
-    assert room_for_guests(2.5, 10.0) == 1 and room_for_guests(2.6, 10.0) == 0
+    assert room_for_guests(4.0, 10.0) == 1 and room_for_guests(4.1, 10.0) == 0
 
 
 def verdict(samples: dict[str, float], norms: dict[str, float], discounts: dict[str, float]) -> Verdict:
