@@ -52,6 +52,8 @@ def _progress(block: BlockStatus) -> str:
     if not block.live:
         return "nobody serves it"
     parts = [f"{block.live} live", f"round {block.round}", f"{block.samples_per_second:.0f} samples/s"]
+    if slow := sum(one.state == "CONTRIBUTING" for one in block.holders):
+        parts.append(f"{slow} contributor{'' if slow == 1 else 's'}")
     if block.heldout_ce is not None:
         parts.append(f"held-out CE {block.heldout_ce:.3f}")
     if block.agreement is not None and block.agreement < 1:

@@ -36,7 +36,7 @@ EMBEDDING = -1
 """Subject number of the shared embedding; blocks count from 0."""
 MAX_BLOCKS = 4096
 
-STATES = ("JOINING", "TRAINING", "SERVING", "OFFLINE")
+STATES = ("JOINING", "TRAINING", "CONTRIBUTING", "SERVING", "OFFLINE")
 _DOMAIN = b"blockswarm-record-1\0"
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}\Z")
 _COUNT = (1 << 53) - 1

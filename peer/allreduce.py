@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
-from blockswarm.swarm.codec import CodecError, decode, encode, is_lossless
+from blockswarm.swarm.codec import CodecError, decode, encode, encoded_size, is_lossless
 from blockswarm.swarm.policy.acceptance import PartReport, Verdict, decide
 from blockswarm.swarm.policy.robust import Robust, own_share, robust_mean
 from blockswarm.swarm.statements import Decision
@@ -62,8 +62,8 @@ async def scatter(exchange: Exchange) -> npt.NDArray[np.float32]:
     """
     book, times = exchange.book, exchange.times
     exchange.require_before(times.scatter_end, "scattering")
-    members = book.require_members()
     compression = exchange.compression
+    upload = _Upload(exchange)
     seen = np.empty_like(exchange.delta)
     for position in book.reducers():
         begin, end = book.seats.slice_of(position)
@@ -71,25 +71,72 @@ async def scatter(exchange: Exchange) -> npt.NDArray[np.float32]:
         if position == book.own_part:
             book.add_share(exchange.own_id, seen[begin:end], norm2)
         else:
-            exchange.send(
-                exchange.call(
-                    members.members[position],
-                    "round.part",
-                    {
-                        "subject": book.subject,
-                        "round": book.round,
-                        "list": members.statement.raw,
-                        "values": len(exchange.delta),
-                    },
-                    until=times.scatter_end,
-                    blob=data,
-                    values=end - begin,
-                )
-            )
+            exchange.send(_send_part(exchange, position, data, end - begin, upload))
+    await _scatter_guests(exchange)
     if book.own_part in book.reducers():
         await book.wait(lambda: book.all_shares_in, exchange.left(times.scatter_end))
         report_shares(exchange)
     return seen
+
+
+async def _send_part(
+    exchange: Exchange, position: int, data: bytes, values: int, upload: _Upload | None = None, of: str | None = None
+) -> None:
+    """Send a reducer its slice of an update: ours, or that ``of`` a contributor."""
+    book = exchange.book
+    members = book.require_members()
+    body = {
+        "subject": book.subject,
+        "round": book.round,
+        "list": members.statement.raw,
+        "values": len(exchange.delta),
+    }
+    target, until = members.members[position], exchange.times.scatter_end
+    body |= {"of": of} if of is not None else {}
+    reply = await exchange.call(target, "round.part", body, until=until, blob=data, values=values)
+    if upload is not None:
+        upload.note(len(data), arrived=reply is not None)
+
+
+class _Upload:
+    """How long sending a whole update takes on our line, from the parts of it that were sent."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._begin = exchange.clock.now()
+        self._arrived = 0
+
+    def note(self, size: int, *, arrived: bool) -> None:
+        """A part has arrived, or its time was up: then all of them together take longer than the phase."""
+        exchange = self._exchange
+        seconds = exchange.clock.now() - self._begin
+        if arrived:
+            self._arrived += size
+            whole = encoded_size(len(exchange.delta), exchange.compression)
+            exchange.upload_seconds = seconds * whole / max(1, self._arrived)
+        elif not self._arrived and exchange.clock.now() >= exchange.times.scatter_end:
+            span = exchange.times.scatter_end - exchange.times.meet_end
+            exchange.upload_seconds = max(seconds, 1.01 * span)
+
+
+async def _scatter_guests(exchange: Exchange) -> None:
+    """Send each reducer its slice of the contributors' updates that we bring in, behind our own, byte for byte."""
+    book = exchange.book
+    ours = {guest.contribution.peer_id: guest for guest in exchange.guests}
+    settings, total = exchange.manifest.averaging, len(exchange.delta)
+    for peer_id in book.senders():
+        guest = ours.get(peer_id)
+        if guest is None or book.sponsor(peer_id) != exchange.own_id:
+            continue
+        for position in book.reducers():
+            begin, end = book.seats.slice_of(position)
+            last = encoded_size(end, settings.compression) if end < total else len(guest.data)
+            data = guest.data[encoded_size(begin, settings.compression) : last]
+            if position == book.own_part:
+                values, norm2 = await off_loop(4 * (end - begin), open_part, data, end - begin, settings.compression)
+                book.add_share(peer_id, values, norm2)
+            else:
+                exchange.send(_send_part(exchange, position, data, end - begin, of=peer_id))
 
 
 def _pack(values: npt.NDArray[np.float32], compression: str) -> tuple[bytes, npt.NDArray[np.float32], float]:
@@ -100,8 +147,7 @@ def _pack(values: npt.NDArray[np.float32], compression: str) -> tuple[bytes, npt
 def report_shares(exchange: Exchange) -> None:
     """Tell every member of our group what came from each sender. What has not come by now is late."""
     book = exchange.book
-    group = book.group()
-    report = {peer_id: book.shares.get(peer_id, PartReport(0.0, "late")) for peer_id in group}
+    report = {peer_id: book.shares.get(peer_id, PartReport(0.0, "late")) for peer_id in book.senders()}
     for peer_id, entry in report.items():
         if entry.problem:
             book.refuse_share(peer_id, entry.problem)
@@ -114,7 +160,7 @@ def report_shares(exchange: Exchange) -> None:
             {"peer": peer_id, "norm2": entry.norm2, "problem": entry.problem} for peer_id, entry in report.items()
         ],
     }
-    exchange.broadcast(group, "round.report", body, until=exchange.times.decide_end)
+    exchange.broadcast(book.group(), "round.report", body, until=exchange.times.decide_end)
 
 
 async def agree(exchange: Exchange) -> None:
@@ -149,14 +195,16 @@ async def agree(exchange: Exchange) -> None:
 def verdict_of(exchange: Exchange) -> Verdict:
     """What the reports that have come here say of every sender of our group."""
     settings, book = exchange.manifest.averaging, exchange.book
-    samples = book.require_members().samples
+    samples = book.require_members().samples | {peer_id: guest.samples for peer_id, guest in book.guests.items()}
+    senders = book.senders()
     return decide(
-        {peer_id: samples[peer_id] for peer_id in book.group()},
+        {peer_id: samples[peer_id] for peer_id in senders},
         list(book.reports.values()),
         max_norm_ratio=settings.max_norm_ratio,
         max_weight_ratio=settings.max_weight_ratio,
         robust=settings.robust,
         clip_ratio=settings.clip_ratio,
+        discounts={peer_id: book.discounts[peer_id] for peer_id in senders if peer_id in book.guests},
     )
 
 

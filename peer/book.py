@@ -7,7 +7,7 @@ exists per (subject, round), made by whichever comes first: our own driver or an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ from blockswarm.peer.evidence import EntryRefused, check_decision, check_outcome
 from blockswarm.peer.states import State
 from blockswarm.swarm.policy.acceptance import PartReport, quorum
 from blockswarm.swarm.policy.grouping import Seats
-from blockswarm.swarm.statements import Certificate, Decision, MemberList, Outcome, Vote
+from blockswarm.swarm.statements import Certificate, Contribution, Decision, MemberList, Outcome, Vote
 
 __all__ = ["EntryRefused", "Presence", "RoundBook"]
 
@@ -33,6 +33,8 @@ class Presence:
     parent: bytes
     samples: int
     reachable: bool
+    guests: tuple[Contribution, ...] = ()
+    """Contributors whose updates it brings in beside its own."""
 
 
 @dataclass
@@ -49,10 +51,19 @@ class RoundBook(Changes):
     growth: float = 1.0
     """How many times longer than its longest term, in squared norm, a mean can be as it is made and encoded."""
 
+    guest_problem: Callable[[Contribution], str] = lambda guest: ""
+    """Why a contributor's update cannot be taken, as far as it can be told here; empty when it can."""
+    guest_discount: Callable[[Contribution], float] = lambda guest: 1.0
+    """The share of its samples that it may weigh."""
+
     present: dict[str, Presence] = field(default_factory=dict)
     heard: set[str] = field(default_factory=set)
     """Peers that called us in this round, whatever they said: they are alive and should hear from us."""
     members: MemberList | None = None
+    guests: dict[str, Contribution] = field(default_factory=dict)
+    """The list's contributors."""
+    discounts: dict[str, float] = field(default_factory=dict)
+    """Of each contributor, the share of its samples that it may weigh."""
     decisions: dict[int, Decision] = field(default_factory=dict)
     """Of every group, by its number."""
     shares: dict[str, PartReport] = field(default_factory=dict)
@@ -98,8 +109,12 @@ class RoundBook(Changes):
         self.present[peer_id] = presence
         self.notify()
 
-    def accept_list(self, members: MemberList) -> None:
-        """Answer a leader's list: one per round, only if we take part, are in it and share its parent."""
+    def accept_list(self, members: MemberList, guests: Iterable[Contribution] = ()) -> None:
+        """Answer a leader's list: one per round, only if we take part, are in it and share its parent.
+
+        ``guests`` are the list's contributions, their signatures checked. Where one of our group cannot be taken, that
+        is what we report of it as a reducer: a contributor costs nobody the round.
+        """
         if self.members is not None:
             if self.members.group == members.group:
                 return
@@ -115,10 +130,19 @@ class RoundBook(Changes):
             raise EntryRefused("parent", "the list builds on another state")
         if not any(members.reachable.values()):
             raise EntryRefused("unreachable", "no member of the list can reduce")
+        own_guests = {guest.peer_id: guest for guest in guests}
+        if own_guests.keys() != members.guests.keys():
+            raise EntryRefused("contradiction", "the list's contributors have not signed for it")
+        if any((guest.subject, guest.round) != (self.subject, self.round) for guest in own_guests.values()):
+            raise EntryRefused("other-round", "the list has a contribution to another round")
         self.seats = Seats(self.values, tuple(members.reachable.values()), self.group_size)
         self.own_part = members.members.index(self.own_id)
         self.own_group = self.seats.group_of[self.own_part]
-        self.members = members
+        self.members, self.guests = members, own_guests
+        self.discounts = {peer_id: self.guest_discount(guest) for peer_id, guest in own_guests.items()}
+        for peer_id in self.senders()[len(self.group()) :]:
+            if problem := self.guest_problem(own_guests[peer_id]):
+                self.refuse_share(peer_id, problem)
         self.notify()
 
     # -- scatter ---------------------------------------------------------------------------------------------------
@@ -146,7 +170,19 @@ class RoundBook(Changes):
         members = self.require_members().members
         return tuple(members[index] for index in self.seats.groups[self.own_group if number is None else number])
 
-    def check_share(self, sender: str, values: int, size: int, expected: int) -> None:
+    def senders(self, number: int | None = None) -> tuple[str, ...]:
+        """Whose updates a group averages: its members, then the contributors that they bring in, in list order."""
+        members = self.require_members()
+        own = self.own_group if number is None else number
+        hosted = (peer_id for peer_id, (host, _) in members.guests.items() if self.seats.group_of[host] == own)
+        return (*self.group(number), *hosted)
+
+    def sponsor(self, sender: str) -> str:
+        """Who sends this update: the sender itself, or the member that brings a contributor's in."""
+        members = self.require_members()
+        return members.members[members.guests[sender][0]] if sender in members.guests else sender
+
+    def check_share(self, sender: str, values: int, size: int, expected: int, *, of: str | None = None) -> None:
         """Check a sender's part of the update before its bytes are read; a bad one is written down as rejected.
 
         Parameters
@@ -157,9 +193,15 @@ class RoundBook(Changes):
             Length of the whole vector, as the sender sees it.
         size, expected : int
             Bytes announced, and bytes the part must have.
+        of : str, optional
+            The contributor that the update is of, if it is not the sender's own.
         """
         if sender not in self.group():
             raise EntryRefused("not-listed", "the sender is not in our group")
+        if of is not None:
+            if of not in self.guests or self.sponsor(of) != sender:
+                raise EntryRefused("not-listed", "the sender brings in no such contributor")
+            sender = of
         if sender in self.shares:
             raise EntryRefused("repeated", "this part has arrived already")
         if values != self.values:
@@ -188,7 +230,7 @@ class RoundBook(Changes):
     @property
     def all_shares_in(self) -> bool:
         """Whether every listed sender's part has arrived or been refused."""
-        return self.members is not None and set(self.group()) <= set(self.shares)
+        return self.members is not None and set(self.senders()) <= set(self.shares)
 
     # -- decide ----------------------------------------------------------------------------------------------------
 
@@ -198,10 +240,9 @@ class RoundBook(Changes):
 
     def add_report(self, reducer: str, report: Mapping[str, PartReport]) -> None:
         """A reducer's word on every sender of our group."""
-        group = self.group()
-        if reducer not in group:
+        if reducer not in self.group():
             raise EntryRefused("not-listed", "the reducer is not in our group")
-        if not set(report) <= set(group):
+        if not set(report) <= set(self.senders()):
             raise EntryRefused("not-listed", "the report speaks of peers outside our group")
         self.reports.setdefault(reducer, dict(report))
         self.notify()
@@ -224,7 +265,7 @@ class RoundBook(Changes):
         One of our own group must not be contradicted by our own evidence.
         """
         members = self.require_members()
-        group = check_decision(members, self.seats, decision)
+        group = check_decision(members, self.seats, decision, self._guest_weights())
         if (known := self.decisions.get(group)) is not None:
             if known.statement.raw == decision.statement.raw:
                 return group
@@ -242,6 +283,10 @@ class RoundBook(Changes):
         self.decisions[group] = decision
         self.notify()
         return group
+
+    def _guest_weights(self) -> dict[str, float]:
+        """What each contributor may weigh at most."""
+        return {peer_id: guest.samples * self.discounts[peer_id] for peer_id, guest in self.guests.items()}
 
     # -- combine and gather ----------------------------------------------------------------------------------------
 
@@ -347,7 +392,9 @@ class RoundBook(Changes):
                 return
             raise EntryRefused("proposed", f"round {self.round} has an outcome already")
         members = self.require_members()
-        check_outcome(members, self.seats, outcome, self.decisions, own_group=self.own_group)
+        check_outcome(
+            members, self.seats, outcome, self.decisions, own_group=self.own_group, guests=self._guest_weights()
+        )
         self.outcome = outcome
         self.notify()
 

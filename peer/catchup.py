@@ -60,6 +60,8 @@ class CatchUp:
         self._adopted = adopted
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._news = {subject: asyncio.Event() for subject in live.subjects}
+        self.deaf = False
+        """News is passed over: whose work lies on the way goes over to newer states when it has arrived."""
         self.locks = {subject: asyncio.Lock() for subject in live.subjects}
         """Held by whoever changes a subject's state: a round from its snapshot on, or an adoption."""
 
@@ -89,6 +91,8 @@ class CatchUp:
 
     def hear(self, subject: int, head: Head) -> None:
         """News of a certified state that outweighs ours: fetch it now."""
+        if self.deaf:
+            return
         self._news[subject].set()
         self.start(subject, [head])
 

@@ -34,16 +34,19 @@ from blockswarm.peer.forms import (
 )
 from blockswarm.peer.giving import Registrar
 from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
+from blockswarm.peer.lineage import Lineage
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import encoded_size, norm_growth
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.acceptance import PartReport
+from blockswarm.swarm.policy.contributing import age_of, age_problem, staleness_discount, takes_late_work
 from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of, with_combining
 from blockswarm.swarm.policy.robust import growth_of
 from blockswarm.swarm.policy.standing import Standing
 from blockswarm.swarm.statements import (
+    Contribution,
     Decision,
     MemberList,
     Outcome,
@@ -103,6 +106,8 @@ class Desk:
         self._books: dict[tuple[int, int], RoundBook] = {}
         self.standings: dict[int, Standing] = {}
         """Of each subject: whose updates had to be refused lately."""
+        self.lineages: dict[int, Lineage] = {}
+        """Of each subject: which states were certified lately."""
         self.on_news: Callable[[int, Head], None] = lambda subject, head: None
         """Called for news of a proven state that outweighs ours."""
         self.is_other_line: Callable[[int, bytes], bool] = lambda subject, digest: False
@@ -153,6 +158,8 @@ class Desk:
                 values=values,
                 group_size=self._manifest.rounds.group_size,
                 growth=growth,
+                guest_problem=self.guest_problem,
+                guest_discount=self.guest_discount,
             )
         return self._books[key]
 
@@ -163,6 +170,30 @@ class Desk:
     def standing(self, subject: int) -> Standing:
         """Whose updates of ``subject`` had to be refused lately."""
         return self.standings.setdefault(subject, Standing())
+
+    def lineage(self, subject: int) -> Lineage:
+        """Which states of ``subject`` were certified lately."""
+        return self.lineages.setdefault(subject, Lineage())
+
+    def guest_problem(self, guest: Contribution) -> str:
+        """Why a contributor's update cannot enter the round it is signed for, as far as this peer can tell."""
+        settings = self._manifest
+        if not takes_late_work(settings.rounds.late, settings.averaging.robust):
+            return "stale base: this run takes no late work"
+        if guest.peer_id in self.standing(guest.subject).out(guest.round):
+            return "kept out"
+        problem = age_problem(guest.round, guest.base_round)
+        return problem or self.lineage(guest.subject).problem(guest.base_round, guest.base)
+
+    def guest_discount(self, guest: Contribution) -> float:
+        """The share of its samples that a contributor's update weighs: the same for all, from what it signed."""
+        return staleness_discount(age_of(guest.round, guest.base_round), self._manifest.rounds.carry_discount)
+
+    def _contribution(self, raw: bytes) -> Contribution:
+        try:
+            return Contribution.open(raw, self._manifest.digest)
+        except StatementError as error:
+            raise RpcRefused("bad-statement", str(error)) from None
 
     def _open(self, request: Request, form: Body) -> tuple[dict[str, Any], RoundBook]:
         body = _read(form, request.body)
@@ -186,7 +217,8 @@ class Desk:
         body, book = self._open(request, MEET)
         self._enter(lambda: book.note_heard(request.peer_id))
         if self._clock.now() <= self.times(book.round).meet_end:
-            book.note_presence(request.peer_id, Presence(body["parent"], body["samples"], body["reachable"]))
+            guests = tuple(self._contribution(raw) for raw in body["guests"])
+            book.note_presence(request.peer_id, Presence(body["parent"], body["samples"], body["reachable"], guests))
         head = self._head(book.subject)
         if head is None:
             return Reply({})
@@ -206,7 +238,8 @@ class Desk:
     def _accept_list(self, book: RoundBook, members: MemberList) -> None:
         if out := self.standing(book.subject).out(book.round).keys() & set(members.members):
             raise RpcRefused("kept-out", f"the list names {', '.join(out)}, whose updates had to be refused")
-        self._enter(lambda: book.accept_list(members))
+        guests = [self._contribution(raw) for _, raw in members.guests.values()]
+        self._enter(lambda: book.accept_list(members, guests))
 
     async def _news(self, request: Request) -> Reply:
         """Others have made a state without us, or a line that outweighs ours: go over to it before the next round."""
@@ -237,18 +270,19 @@ class Desk:
             self._accept_list(book, self._statement("list", body["list"]))
         begin, end = book.own_slice
         expected = encoded_size(end - begin, self._manifest.averaging.compression)
-        self._enter(lambda: book.check_share(sender, body["values"], length, expected))
+        self._enter(lambda: book.check_share(sender, body["values"], length, expected, of=body["of"]))
         return expected
 
     async def _part(self, request: Request) -> Reply:
-        _, book = self._open(request, PART)
+        body, book = self._open(request, PART)
+        sender = body["of"] or request.peer_id
         book.bytes_received += len(request.blob)
         begin, end = book.own_slice
         values, norm2 = await self._decoded(request.blob, end - begin)
         if self._clock.now() > self._times(book).scatter_end:
-            book.refuse_share(request.peer_id, "late")
+            book.refuse_share(sender, "late")
             raise RpcRefused("late", f"the scatter of round {book.round} is over")
-        book.add_share(request.peer_id, values, norm2)
+        book.add_share(sender, values, norm2)
         return Reply({})
 
     async def _decoded(self, data: bytes | bytearray | memoryview, count: int) -> tuple[npt.NDArray[np.float32], float]:

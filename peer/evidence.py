@@ -21,8 +21,13 @@ class EntryRefused(BlockswarmError):
         self.code = code
 
 
-def check_decision(members: MemberList, seats: Seats, decision: Decision) -> int:
-    """The number of the group that a decision is about; `EntryRefused` when it is none that this list can have."""
+def check_decision(
+    members: MemberList, seats: Seats, decision: Decision, guests: Mapping[str, float] | None = None
+) -> int:
+    """The number of the group that a decision is about; `EntryRefused` when it is none that this list can have.
+
+    ``guests`` says what each of the list's contributors may weigh at most.
+    """
     if decision.group != members.group:
         raise EntryRefused("other-group", "the decision is of another list")
     signer = decision.statement.signer
@@ -32,19 +37,27 @@ def check_decision(members: MemberList, seats: Seats, decision: Decision) -> int
         raise EntryRefused("not-leader", "only a group's leader and the next in order may decide")
     positions = seats.groups[group]
     reducers = {position for position in positions if seats.parts_of(position)}
-    listed = {members.members[position] for position in positions}
+    hosted = {peer_id for peer_id, (host, _) in members.guests.items() if host in positions}
+    listed = {members.members[position] for position in positions} | hosted
     if not set(decision.parts) <= reducers or not set(decision.weights) <= listed:
         raise EntryRefused("not-listed", "the decision speaks of parts or peers outside its group")
-    if not decision.weights:
-        raise EntryRefused("contradiction", "the decision accepts nobody")
+    if not set(decision.weights) - hosted:
+        raise EntryRefused("contradiction", "the decision accepts no member")
+    most = members.samples | dict(guests or {})
     for sender, weight in decision.weights.items():
-        if weight > members.samples[sender]:
+        if weight > most[sender]:
             raise EntryRefused("contradiction", f"the decision counts more samples of {sender} than it has")
     return group
 
 
 def check_outcome(
-    members: MemberList, seats: Seats, outcome: Outcome, decisions: Mapping[int, Decision], *, own_group: int
+    members: MemberList,
+    seats: Seats,
+    outcome: Outcome,
+    decisions: Mapping[int, Decision],
+    *,
+    own_group: int,
+    guests: Mapping[str, float] | None = None,
 ) -> None:
     """Raise `EntryRefused` for an outcome that this list cannot have, or that contradicts a decision known here.
 
@@ -58,6 +71,8 @@ def check_outcome(
         Decisions that have come here, by group.
     own_group : int
         With one group, only who has its decision can tell whether the outcome builds on it.
+    guests : mapping, optional
+        What each of the list's contributors may weigh at most.
     """
     if outcome.group != members.group or outcome.statement.signer not in members.members[:2]:
         raise EntryRefused("not-leader", "only the list's leader and the next in order may propose an outcome")
@@ -65,8 +80,13 @@ def check_outcome(
         raise EntryRefused("not-listed", "the outcome has no parts, or groups outside the list")
     if seats.count == 1 and not decisions:
         raise EntryRefused("other-decision", "the outcome builds on a decision that is not here")
+    most = dict.fromkeys(range(seats.count), 0.0)
+    for position, samples in enumerate(members.samples.values()):
+        most[seats.group_of[position]] += samples
+    for peer_id, (host, _) in members.guests.items():
+        most[seats.group_of[host]] += (guests or {}).get(peer_id, 0.0)
     for group, counted in outcome.counted.items():
-        if counted.weight > sum(members.samples[members.members[position]] for position in seats.groups[group]):
+        if counted.weight > most[group]:
             raise EntryRefused("contradiction", "the outcome counts more samples of a group than its members have")
         decision = decisions.get(group)
         if decision is None:

@@ -17,11 +17,13 @@ from blockswarm.dht.identity import Identity
 from blockswarm.dht.rpc import Blob, Reply
 from blockswarm.peer.book import RoundBook
 from blockswarm.peer.heads import Head
+from blockswarm.peer.lineage import Lineage
 from blockswarm.peer.merging import Merge, MergeShare
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.phases import RoundTimes
 from blockswarm.swarm.policy.standing import Standing
+from blockswarm.swarm.statements import Contribution
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -51,6 +53,15 @@ class RoundFailed(Exception):
     """The round ends here without a commit; the text says why. Nothing is lost: the work is carried."""
 
 
+@dataclass(frozen=True)
+class Guest:
+    """A contributor's update that we bring into a round beside our own."""
+
+    contribution: Contribution
+    data: bytes
+    """The whole update, encoded as the manifest says."""
+
+
 @dataclass
 class Exchange:
     """One subject's part in one round, as its phases see it."""
@@ -76,6 +87,9 @@ class Exchange:
     """Since when this peer has followed the meeting without a gap, Unix seconds."""
     standing: Standing = field(default_factory=Standing)
     """Whose updates of this subject had to be refused lately."""
+    lineage: Lineage = field(default_factory=Lineage)
+    """Which states of this subject were certified lately."""
+    guests: tuple[Guest, ...] = ()
     owed: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
     """By part, see `Reduced.owed`: ours to bring in again."""
     shortened: dict[str, float] = field(default_factory=dict)
@@ -107,6 +121,8 @@ class Exchange:
     bytes_saved: int = 0
     """Bytes that were not sent because values travel encoded, against float32."""
     bytes_received: int = 0
+    upload_seconds: float = 0.0
+    """Time that sending one whole encoded update takes here, from the parts sent in this round; 0: not measured."""
     phase_ms: dict[str, float] = field(default_factory=dict)
     sends: set[asyncio.Task[Any]] = field(default_factory=set)
 

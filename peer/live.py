@@ -15,6 +15,7 @@ from blockswarm.peer.ledger import Ledger, correction, kept_share
 from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
+from blockswarm.swarm.policy.contributing import STALEST, staleness_discount
 
 Float32 = npt.NDArray[np.float32]
 
@@ -76,6 +77,8 @@ class LiveWeights:
         self.subjects = (block, EMBEDDING)
         self.ledgers = {subject: Ledger() for subject in self.subjects}
         self.samples_per_second = 0.0
+        self.contributes = False
+        """A contributor's work is always late: it is carried as long as others would take it, discounted by age."""
         self._settings = manifest.rounds
         self._clock = clock
         self._store = store
@@ -139,15 +142,19 @@ class LiveWeights:
         """Go over to a state that others certified; whether pending work was carried along.
 
         Work on a state at most `REBASE_ROUNDS` older is carried at the manifest's discount, else the weights are
-        replaced. So they are at a ``fork``: what encoding lost of work on another line is no residual of this one.
+        replaced. A contributor's is carried for `STALEST` rounds, at the discount of its age. At a ``fork`` they are
+        replaced: what encoding lost of work on another line is no residual of this one.
         """
         subject, old = state.subject, self.head(state.subject)
         candidate = self._candidates.pop(subject, None)
         if candidate is not None and candidate.state.digest == state.digest:
             await self.settle(dataclasses.replace(candidate, state=state))
             return True
-        kept = kept_share(False, self._settings.late, self._settings.carry_discount)
-        carried = not fork and 0 < state.round - old.round <= REBASE_ROUNDS
+        age, discount = state.round - old.round, self._settings.carry_discount
+        if self.contributes and age > REBASE_ROUNDS:
+            discount = staleness_discount(age, discount)
+        kept = kept_share(False, self._settings.late, discount)
+        carried = not fork and 0 < age <= (STALEST if self.contributes else REBASE_ROUNDS)
         self._store.commit(state)
 
         def rebase(learner: Learner) -> None:
@@ -169,6 +176,18 @@ class LiveWeights:
             await self._trainer.run(replace)
             ledger.restart(self._trainer.samples)
         return carried
+
+    async def hand_over(self, subject: int, contributed: Float32, samples: int) -> None:
+        """What others have brought into a round is theirs: it leaves the live weights, and is not pending any more.
+
+        The state that has it comes by `adopt`. ``contributed`` is the update as it was decoded.
+        """
+
+        def take_out(learner: Learner) -> None:
+            learner.add(*(None, -contributed) if subject == EMBEDDING else (-contributed, None))
+
+        await self._trainer.run(take_out)
+        self.ledgers[subject].settle(samples, 0.0)
 
     async def restart(self, subjects: Sequence[int]) -> None:
         """Begin again from the certified states of ``subjects``, whose live weights are not finite any more.

@@ -16,7 +16,7 @@ from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.policy.acceptance import quorum
 from blockswarm.swarm.policy.grouping import choose_members
 from blockswarm.swarm.policy.leader import leader_order
-from blockswarm.swarm.statements import MAX_MEMBERS, MemberList
+from blockswarm.swarm.statements import MAX_GUESTS, MAX_MEMBERS, Contribution, MemberList
 
 PROPOSE_AFTER = 0.5
 """Share of the meeting after which the first in order stops waiting for replicas that do not answer."""
@@ -48,7 +48,7 @@ def meet_body(exchange: Exchange) -> dict[str, Any]:
         "parent": exchange.parent.digest,
         "samples": exchange.samples,
         "reachable": exchange.reachable,
-    }
+    } | ({"guests": [guest.contribution.statement.raw for guest in exchange.guests]} if exchange.guests else {})
 
 
 async def meet(exchange: Exchange) -> MemberList:
@@ -72,7 +72,9 @@ async def meet(exchange: Exchange) -> MemberList:
     book, times = exchange.book, exchange.times
     exchange.require_before(times.meet_end, "meeting")
     begin = min(exchange.clock.now(), times.train_end)
-    book.note_presence(exchange.own_id, Presence(exchange.parent.digest, exchange.samples, exchange.reachable))
+    guests = tuple(guest.contribution for guest in exchange.guests)
+    own = Presence(exchange.parent.digest, exchange.samples, exchange.reachable, guests)
+    book.note_presence(exchange.own_id, own)
     if not exchange.replicas:
         exchange.look = exchange.send(_look_again(exchange))
         exchange.look.add_done_callback(lambda _: book.notify())
@@ -243,6 +245,25 @@ def _moment(exchange: Exchange, share: float) -> float:
     return exchange.times.train_end + share * (exchange.times.meet_end - exchange.times.train_end)
 
 
+def _guests(exchange: Exchange, names: list[str]) -> dict[str, tuple[int, Contribution]]:
+    """The contributors that a list brings in, with the positions of their sponsors: each once, and none that we know
+    to be refused."""
+    book = exchange.book
+    offers = [
+        (position, guest)
+        for position, peer_id in enumerate(names)
+        for guest in book.present[peer_id].guests[:1]
+        if guest.peer_id not in book.present and (guest.subject, guest.round) == (book.subject, book.round)
+    ]
+    chosen: dict[str, tuple[int, Contribution]] = {}
+    for position, guest in offers:
+        if problem := book.guest_problem(guest):
+            exchange.problems[guest.peer_id] = f"{problem} (brought in by {names[position]})"
+        elif len(chosen) < MAX_GUESTS:
+            chosen.setdefault(guest.peer_id, (position, guest))
+    return chosen
+
+
 async def _propose(exchange: Exchange) -> None:
     """Sign the list, take it ourselves, and get the others' acknowledgements."""
     book, times = exchange.book, exchange.times
@@ -254,6 +275,7 @@ async def _propose(exchange: Exchange) -> None:
     )
     if not any(book.present[peer_id].reachable for peer_id in names):
         raise RoundFailed("no replica that takes part can be reached by the others")
+    guests = _guests(exchange, names)
     members = MemberList.make(
         exchange.identity,
         exchange.manifest.digest,
@@ -262,9 +284,10 @@ async def _propose(exchange: Exchange) -> None:
         parent=exchange.parent.digest,
         samples={peer_id: book.present[peer_id].samples for peer_id in names},
         reachable={peer_id: book.present[peer_id].reachable for peer_id in names},
+        guests={peer_id: (position, guest.statement.raw) for peer_id, (position, guest) in guests.items()},
     )
     try:
-        book.accept_list(members)
+        book.accept_list(members, [guest for _, guest in guests.values()])
     except EntryRefused:  # another leader's list came first
         return
     replies = exchange.broadcast(names, "round.list", {"list": members.statement.raw}, until=times.meet_end)

@@ -191,6 +191,7 @@ class Peer:
                 rounds_left,
                 on_training=self._trains,
                 on_trained=self._serves,
+                on_role=self._changes_role,
                 wish_to_move=self._wish_to_move if self.config.block is None else None,
             )
             target = await first_of(training, _trainer_failed(post.trainer))
@@ -203,6 +204,11 @@ class Peer:
     def _trains(self) -> None:
         release_startup_pages()
         self.state = "TRAINING"
+        self._committed()
+
+    def _changes_role(self, contributor: bool) -> None:
+        release_startup_pages()
+        self.state = "CONTRIBUTING" if contributor else "TRAINING"
         self._committed()
 
     def _serves(self) -> None:

@@ -24,6 +24,7 @@ from blockswarm.peer.download import TransferError
 from blockswarm.peer.forks import Forks
 from blockswarm.peer.giving import serve_states
 from blockswarm.peer.heads import Head, claim_of
+from blockswarm.peer.hosting import Hosting
 from blockswarm.peer.line import serve_lines
 from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.serving import ServingDesk
@@ -197,6 +198,8 @@ def take_post(
     trainer.start()
     desk = Desk(host.peer_id, manifest, connection.clock, store.head)
     desk.register(host)
+    hosting = Hosting(manifest, connection.clock, desk)
+    hosting.register(host)
     serve_states(host, store)
     serve_lines(host, forks.lines)
     # Certified states never change, so answers need not wait for a training step: they have a thread of their own, with
@@ -232,6 +235,7 @@ def take_post(
         emit=emit,
         committed=committed,
         heldout=heldout_windows(corpus, manifest.model.context, HELDOUT_WINDOWS),
+        hosting=hosting,
     )
     if resumed is not None:
         for state in (resumed.block, resumed.embedding):

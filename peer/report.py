@@ -30,6 +30,7 @@ def round_event(
         "members": result.members,
         "accepted": result.accepted,
         "rejected": result.rejected,
+        "contributed": result.contributed,
         "clipped": result.clipped,
         "kept_out": result.kept_out,
         "late": [peer_id for peer_id, reason in result.rejected.items() if reason == "late"],

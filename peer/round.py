@@ -17,6 +17,7 @@ from blockswarm.peer.heads import Head
 from blockswarm.peer.meeting import meet
 from blockswarm.peer.merging import MergeShare, account, plan_share
 from blockswarm.peer.states import State
+from blockswarm.swarm.policy.contributing import age_of
 from blockswarm.swarm.policy.phases import with_combining
 from blockswarm.swarm.statements import Decision
 
@@ -35,6 +36,10 @@ class RoundResult:
     members: list[str]
     accepted: list[str]
     rejected: dict[str, str]
+    contributed: dict[str, int]
+    """Contributors whose updates are in it, and how many rounds old each is; they are no members."""
+    guests: list[str]
+    """All contributors of the list."""
     clipped: dict[str, float]
     """Accepted members whose updates were shortened, and to which share; from centered clipping, of our part alone."""
     state: State | None
@@ -60,6 +65,8 @@ class RoundResult:
     bytes_saved: int
     """Bytes that encoding saved against sending float32."""
     bytes_received: int
+    upload_seconds: float
+    """Measured time to send one whole encoded update; 0 when nothing was sent."""
     phases_ms: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -86,6 +93,7 @@ async def run_round(exchange: Exchange) -> RoundResult:
             exchange.phase_ms[name] = 0.0
             exchange.on_phase(name)
 
+    exchange.lineage.stand_at(exchange.parent.round, exchange.parent.digest)
     try:
         phase("meet")
         await meet(exchange)
@@ -110,8 +118,14 @@ async def run_round(exchange: Exchange) -> RoundResult:
         exchange.book.drop_terms()
     if (decision := exchange.book.decision) is not None:
         faults = verdict_of(exchange).rejected  # a leader's word alone keeps nobody out
-        refused = {peer_id: faults[peer_id] for peer_id in decision.rejected if peer_id in faults}
+        refused = {
+            _culprit(exchange, peer_id, faults[peer_id]): faults[peer_id]
+            for peer_id in decision.rejected
+            if peer_id in faults
+        }
         exchange.standing.note(exchange.times.round, decision.weights, refused)
+    if state is not None:
+        exchange.lineage.note(state.round, state.digest)
     sent = await off_loop(exchange.delta.nbytes, _sent, exchange, state, seen)
     if exchange.merged is not None:
         sent = await off_loop(exchange.delta.nbytes, _settle_merge, exchange, exchange.merged, sent, state)
@@ -147,6 +161,11 @@ def _settle_merge(
     else:
         share.merge.resolve(share.merged)
     return sent
+
+
+def _culprit(exchange: Exchange, peer_id: str, reason: str) -> str:
+    """Whose doing a refusal is: of a contributor's update that came broken, its sponsor's, who had to look first."""
+    return peer_id if reason.startswith("norm ") else exchange.book.sponsor(peer_id)
 
 
 def _sent(exchange: Exchange, state: State | None, seen: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
@@ -190,11 +209,12 @@ def _result(exchange: Exchange, state: State | None, failure: str, sent: npt.NDA
     book = exchange.book
     decisions = _counted(exchange)
     members = list(book.members.members) if book.members else []
-    accepted = [peer_id for decision in decisions for peer_id in decision.weights]
+    weighed = [peer_id for decision in decisions for peer_id in decision.weights]
+    accepted = [peer_id for peer_id in weighed if peer_id not in book.guests]
     rejected = {peer_id: reason for decision in decisions for peer_id, reason in decision.rejected.items()}
     rejected |= _left_out(exchange)
     for peer_id, report in book.shares.items():
-        if report.problem and peer_id not in accepted:
+        if report.problem and peer_id not in weighed:
             rejected.setdefault(peer_id, report.problem)
     rejected |= book.bad_means
     return RoundResult(
@@ -205,6 +225,12 @@ def _result(exchange: Exchange, state: State | None, failure: str, sent: npt.NDA
         members=members,
         accepted=accepted,
         rejected=rejected,
+        contributed={
+            peer_id: age_of(guest.round, guest.base_round)
+            for peer_id, guest in book.guests.items()
+            if peer_id in weighed
+        },
+        guests=list(book.guests),
         clipped=exchange.shortened | {peer: clip for decision in decisions for peer, clip in decision.clips.items()},
         state=state,
         candidate=book.candidate if state is None else None,
@@ -217,5 +243,6 @@ def _result(exchange: Exchange, state: State | None, failure: str, sent: npt.NDA
         bytes_sent=exchange.bytes_sent,
         bytes_saved=exchange.bytes_saved,
         bytes_received=exchange.bytes_received + book.bytes_received,
+        upload_seconds=exchange.upload_seconds,
         phases_ms=dict(exchange.phase_ms),
     )

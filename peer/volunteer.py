@@ -16,13 +16,16 @@ from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcRefused
 from blockswarm.dht.identity import Identity
 from blockswarm.peer.catchup import CatchUp
+from blockswarm.peer.contributor import Contributor
 from blockswarm.peer.desk import Desk
 from blockswarm.peer.exchange import Caller, Exchange, off_loop
 from blockswarm.peer.fit import FitWatch
 from blockswarm.peer.forks import Forks
 from blockswarm.peer.heads import claim_of
+from blockswarm.peer.hosting import Hosting
 from blockswarm.peer.live import LiveWeights, Settlement, Snapshot
 from blockswarm.peer.report import round_event
+from blockswarm.peer.roles import Roles
 from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.view import SwarmView
@@ -64,8 +67,11 @@ class Volunteer:
     """Called after every commit: announce and save soon."""
     heldout: npt.NDArray[np.uint8]
     """Held-out windows, uint8 ``[n, context + 1]``."""
+    hosting: Hosting | None = None
+    """Brings in the updates of contributors."""
     reachable: bool = True
 
+    roles: Roles = field(init=False)
     rounds_done: int = 0
     resting: bool = False
     """Training has ended here."""
@@ -74,12 +80,17 @@ class Volunteer:
     heldout_ce: float | None = None
     fit: FitWatch = field(default_factory=FitWatch)
 
+    def __post_init__(self) -> None:
+        others = partial(self.view.replicas, self.live.block)
+        self.roles = Roles(self.manifest, self.trainer, others=lambda: bool(others()), emit=self.emit)
+
     async def run(
         self,
         rounds: int | None,
         *,
         on_training: Callable[[], None] = lambda: None,
         on_trained: Callable[[], None] = lambda: None,
+        on_role: Callable[[bool], None] = lambda contributor: None,
         wish_to_move: Callable[[int], int | None] | None = None,
     ) -> int | None:
         """Take part in round after round.
@@ -92,6 +103,8 @@ class Volunteer:
             Called once this peer trains, from the newest state there is: others may count on it.
         on_trained : callable
             Called once the block's training has ended: from now on this peer serves, and follows what others commit.
+        on_role : callable
+            Called with whether this peer is a contributor, whenever that changes.
         wish_to_move : callable, optional
             Asked after every round, with its number, for a block that needs this peer more.
 
@@ -103,7 +116,9 @@ class Volunteer:
         self.trainer.train(True)
         await self.trainer.first_step.wait()  # the learner's start takes seconds; a trainer that fails ends the peer
         await self.catch_up.refresh()  # others may have committed rounds meanwhile
-        on_training()
+        changed = await self.roles.first()
+        self.live.contributes = self.roles.contributor
+        (partial(on_role, True) if changed else on_training)()
         self.emit({"event": "training", "block": self.live.block})
         number = 0
         while rounds is None or self.rounds_done < rounds:
@@ -115,13 +130,37 @@ class Volunteer:
                 self.alone_from = number + 1
             if self.trained:
                 await self._sit_out(self.desk.times(number), on_trained)
+            elif self.roles.contributor:
+                await self._contribute()
+                number = max(number, self._joinable() - 1)  # it was at work all the time
             else:
                 await self.one_round(self.desk.times(number))
             self.rounds_done += 1
+            if not self.resting and self.roles.judge():
+                self.live.contributes = self.roles.contributor
+                on_role(self.roles.contributor)
             target = wish_to_move(number) if wish_to_move else None
             if target is not None:
                 return target
         return None
+
+    async def _contribute(self) -> None:
+        """One update, over as many rounds as it takes."""
+        contributor = Contributor(
+            manifest=self.manifest,
+            identity=self.identity,
+            clock=self.clock,
+            caller=self.caller,
+            trainer=self.trainer,
+            live=self.live,
+            catch_up=self.catch_up,
+            members=self.view.replicas,
+            emit=self.emit,
+            upload_seconds=self.roles.upload_seconds,
+        )
+        await contributor.cycle()
+        self.roles.upload_seconds = contributor.upload_seconds
+        self.committed()
 
     @property
     def trained(self) -> bool:
@@ -210,6 +249,8 @@ class Volunteer:
             replicas=self.view.replicas(subject),
             look_again=partial(self.view.look_again, subject),
             standing=self.desk.standing(subject),
+            lineage=self.desk.lineage(subject),
+            guests=self.hosting.guests(subject, times.round) if self.hosting is not None else (),
             reachable=self.reachable,
             outweighed=self.forks.outweighed(subject),
             merge=await self.forks.merge(subject, times.round),
@@ -224,6 +265,10 @@ class Volunteer:
 
     async def _take_part(self, exchange: Exchange) -> RoundResult:
         result = await run_round(exchange)
+        if self.hosting is not None:
+            self.hosting.settle(result, exchange.guests)
+        if result.subject == self.live.block and result.upload_seconds > 0:
+            self.roles.upload_seconds = result.upload_seconds
         state = result.state or result.candidate
         if state is None:
             return result

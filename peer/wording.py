@@ -56,6 +56,10 @@ def describe(event: Event) -> str | None:
             return "training: the first local step is done"
         case "trained":
             return f"training of block {event.get('block')} has ended with {event.get('samples')} samples: serving it"
+        case "role":
+            return _role(event)
+        case "contribution":
+            return None if event.get("subject") == EMBEDDING else _contribution(event)
         case "round":
             return None if event.get("subject") == EMBEDDING else _round(event)
         case "state":
@@ -101,11 +105,35 @@ def _round(event: Event) -> str:
         parts.append(f"merged {100 * merge['accepted']:.0f} %, {100 * merge['left']:.0f} % left")
     if rejected := event.get("rejected"):
         parts.append("left out: " + ", ".join(f"{short_id(peer)} ({reason})" for peer, reason in rejected.items()))
+    if contributed := event.get("contributed"):
+        parts.append(
+            "contributed: " + ", ".join(f"{short_id(peer)} ({age} rounds old)" for peer, age in contributed.items())
+        )
     if kept_out := event.get("kept_out"):
         parts.append(
             "kept out: " + ", ".join(f"{short_id(peer)} until round {until}" for peer, until in kept_out.items())
         )
     return " · ".join(parts)
+
+
+def _role(event: Event) -> str:
+    took = f"a step takes {event['step_seconds']:.1f} s and an upload {event['upload_seconds']:.1f} s"
+    if event.get("contributor"):
+        return (
+            f"contributor: {took}, a round {event['round_seconds']:.0f} s; from now on this peer trains over several "
+            "rounds, and another brings its updates in"
+        )
+    return f"member again: {took}; from now on this peer takes part in every round"
+
+
+def _contribution(event: Event) -> str:
+    line = f"contribution to block {event.get('subject')}, from round {event.get('base_round')}"
+    by = f"by {short_id(str(event.get('sponsor', '')))}"
+    if event.get("counted"):
+        line += f": brought into round {event.get('round')} {by}, {event.get('age')} rounds old"
+    else:
+        line += f": not in round {event.get('round')} {by} ({event.get('reason', '')})"
+    return f"{line} · {event.get('samples')} samples · up {format_bytes(event.get('bytes') or 0)}"
 
 
 def together(event: Event) -> str:

@@ -37,7 +37,7 @@ MAX_ASKED = 12
 MAX_RECORDS = 1024
 """Records read from one answer."""
 
-SERVING_STATES = ("TRAINING", "SERVING")
+SERVING_STATES = ("TRAINING", "CONTRIBUTING", "SERVING")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ MAX_STATEMENT_BYTES = 64 * 1024
 """A list of 256 members with their reasons stays under this."""
 
 MAX_MEMBERS = 256
+MAX_GUESTS = 32
+"""Contributors whose updates enter one round of a subject at most."""
+
 MAX_SAMPLES = 2**53
 """Cumulative certified samples of a state; a float64 counts so far exactly."""
 
@@ -102,8 +105,8 @@ def field(payload: Mapping[str, Any], name: str, kind: type, *, length: int | No
 def pairs(payload: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> dict[str, Any]:
     """A field of rows ``[peer id, value]``, each peer once; raises `StatementError`."""
     rows = field(payload, name, list)
-    if len(rows) > MAX_MEMBERS:
-        raise StatementError(f"field {name} has more than {MAX_MEMBERS} entries")
+    if len(rows) > MAX_MEMBERS + MAX_GUESTS:
+        raise StatementError(f"field {name} has more than {MAX_MEMBERS + MAX_GUESTS} entries")
     result: dict[str, Any] = {}
     for row in rows:
         if not (isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and isinstance(row[1], kind)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgpack
 
@@ -13,6 +14,7 @@ from blockswarm.dht.identity import Identity
 from blockswarm.dht.packing import PackingError
 from blockswarm.swarm.policy.acceptance import quorum
 from blockswarm.swarm.signed import (
+    MAX_GUESTS,
     MAX_MEMBERS,
     MAX_SAMPLES,
     MAX_STATEMENT_BYTES,
@@ -27,12 +29,14 @@ from blockswarm.swarm.signed import (
 )
 
 __all__ = [
+    "MAX_GUESTS",
     "MAX_MEMBERS",
     "MAX_REASON",
     "MAX_SAMPLES",
     "MAX_STATEMENT_BYTES",
     "Averaged",
     "Certificate",
+    "Contribution",
     "Counted",
     "Decision",
     "MemberList",
@@ -48,6 +52,77 @@ MAX_REASON = 200
 """Characters of a reason for a rejection."""
 
 
+MAX_CONTRIBUTION_BYTES = 512
+"""Signed statement of a contributor; `MAX_GUESTS` of them leave a list of 256 members under its limit."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A contributor's word that an update may enter one round, and no other: nobody can bring it in twice."""
+
+    subject: int
+    round: int
+    """The round it is for."""
+    base_round: int
+    base: bytes
+    """Digest of the certified state that it was trained from."""
+    samples: int
+    values: bytes
+    """SHA-256 of the encoded update; 32 bytes."""
+    statement: Statement
+
+    @property
+    def peer_id(self) -> str:
+        """The contributor."""
+        return self.statement.signer
+
+    @classmethod
+    def make(
+        cls,
+        identity: Identity,
+        run_digest: bytes,
+        *,
+        subject: int,
+        round_number: int,
+        base_round: int,
+        base: bytes,
+        samples: int,
+        values: bytes,
+    ) -> Contribution:
+        """Sign a contribution."""
+        payload = {
+            "subject": subject,
+            "round": round_number,
+            "base_round": base_round,
+            "base": base,
+            "samples": samples,
+            "values": values,
+        }
+        return cls.parse(make("contribution", run_digest, payload, identity))
+
+    @classmethod
+    def open(cls, raw: object, run_digest: bytes) -> Contribution:
+        """Check size, form and signature of one received from anyone, and read it; raises `StatementError`."""
+        if isinstance(raw, bytes) and len(raw) > MAX_CONTRIBUTION_BYTES:
+            raise StatementError(f"a contribution must be at most {MAX_CONTRIBUTION_BYTES} bytes")
+        return cls.parse(open_statement("contribution", run_digest, raw))
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Contribution:
+        """Read and check a contribution's content; raises `StatementError`."""
+        payload = statement.payload
+        numbers = {name: field(payload, name, int) for name in ("round", "base_round", "samples")}
+        if not all(0 <= number < 2**48 for number in numbers.values()):
+            raise StatementError("a contribution's numbers are out of range")
+        return cls(
+            subject=field(payload, "subject", int),
+            **numbers,
+            base=field(payload, "base", bytes, length=32),
+            values=field(payload, "values", bytes, length=32),
+            statement=statement,
+        )
+
+
 @dataclass(frozen=True)
 class MemberList:
     """Who takes part in one round of one subject: signed by its leader, who stands first."""
@@ -58,6 +133,8 @@ class MemberList:
     members: tuple[str, ...]
     samples: dict[str, int]
     reachable: dict[str, bool]
+    guests: dict[str, tuple[int, bytes]]
+    """Contributors whose updates are brought in: list position of the sponsor, and the signed `Contribution`."""
     statement: Statement
 
     @property
@@ -76,6 +153,7 @@ class MemberList:
         parent: bytes,
         samples: Mapping[str, int],
         reachable: Mapping[str, bool],
+        guests: Mapping[str, tuple[int, bytes]] | None = None,
     ) -> MemberList:
         """Sign a list as its leader; ``samples`` is in list order and begins with the leader."""
         payload = {
@@ -84,6 +162,8 @@ class MemberList:
             "parent": parent,
             "members": [[peer_id, [count, reachable[peer_id]]] for peer_id, count in samples.items()],
         }
+        if guests:  # a list without any is as it always was
+            payload["guests"] = [[peer_id, list(guest)] for peer_id, guest in guests.items()]
         return cls.parse(make("list", run_digest, payload, identity))
 
     @classmethod
@@ -96,6 +176,7 @@ class MemberList:
         for entry in entries.values():
             if not (len(entry) == 2 and type(entry[0]) is int and 0 <= entry[0] < 2**48 and type(entry[1]) is bool):
                 raise StatementError("a list's entry must hold samples and whether the member can be reached")
+        guests = _guests(payload, entries)
         return cls(
             subject=field(payload, "subject", int),
             round=field(payload, "round", int),
@@ -103,8 +184,25 @@ class MemberList:
             members=tuple(entries),
             samples={peer_id: entry[0] for peer_id, entry in entries.items()},
             reachable={peer_id: entry[1] for peer_id, entry in entries.items()},
+            guests=guests,
             statement=statement,
         )
+
+
+def _guests(payload: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, tuple[int, bytes]]:
+    """The contributors of a list, none a member, each with a member as sponsor; raises `StatementError`."""
+    if "guests" not in payload:
+        return {}
+    rows = pairs(payload, "guests", list)
+    if len(rows) > MAX_GUESTS or rows.keys() & members.keys():
+        raise StatementError(f"a list must have at most {MAX_GUESTS} contributors, and none that is a member")
+    for row in rows.values():
+        known = len(row) == 2 and type(row[0]) is int and 0 <= row[0] < len(members)
+        if not (known and isinstance(row[1], bytes) and len(row[1]) <= MAX_CONTRIBUTION_BYTES):
+            raise StatementError("a list's contributor must come with its sponsor and its own signed word")
+    if len({row[0] for row in rows.values()}) < len(rows):  # in no group are there more of them than members
+        raise StatementError("a list must have no member that brings in two contributors")
+    return {peer_id: (row[0], row[1]) for peer_id, row in rows.items()}
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ def decide(
     max_weight_ratio: float,
     robust: Robust = "none",
     clip_ratio: float = math.inf,
+    discounts: Mapping[str, float] | None = None,
 ) -> Verdict:
     """Accept every sender whose parts all came whole, finite and of a sane size.
 
@@ -52,6 +53,10 @@ def decide(
     longer update only up to ``max_norm_ratio`` times, and the median that caps the weights is the lower one: of two
     senders, neither can lift its own cap. Of those accepted, with ``robust`` "clip", one longer than ``clip_ratio``
     times the same suggestion is shortened to that.
+
+    Contributors (those with a discount) are measured by the members beside them, and members never by them: both
+    medians are over members, so that however many of them there are, and whatever they claim, none lifts its own bound
+    or another's. What is left of their samples under the cap is discounted. Without an accepted member none is in.
 
     Parameters
     ----------
@@ -65,12 +70,15 @@ def decide(
         From the manifest; "trimmed" and "centered" are "clip" in small groups (see ``policy/robust.py``).
     clip_ratio : float
         From the manifest.
+    discounts : mapping, optional
+        Contributors among the senders, and the share of its samples that each may weigh (`staleness_discount`).
 
     Returns
     -------
     Verdict
         No one is accepted when nobody reported.
     """
+    shares = discounts or {}
     rejected: dict[str, str] = {}
     norms: dict[str, float] = {}
     for sender, count in samples.items():
@@ -80,7 +88,7 @@ def decide(
             rejected[sender] = "nothing arrived"
         elif problem:
             rejected[sender] = problem
-        elif count <= 0:
+        elif count <= 0 or shares.get(sender, 1.0) <= 0:
             rejected[sender] = "no samples"
         else:
             norms[sender] = math.sqrt(sum(entry.norm2 for entry in seen))
@@ -89,20 +97,22 @@ def decide(
         suggested = [
             norms[other] * min(max_norm_ratio, max(1.0, samples[sender] / samples[other]))
             for other in norms
-            if other != sender and norms[other] > 0
+            if other != sender and norms[other] > 0 and other not in shares
         ]
         usual = median(suggested) if suggested else math.inf
         longest[sender] = clip_ratio * usual
         if norm > max_norm_ratio * usual:
             rejected[sender] = f"norm {norm:.3g} is over {max_norm_ratio:g} times its peers' {usual:.3g}"
     accepted = {sender: float(samples[sender]) for sender in norms if sender not in rejected}
-    if not accepted:
-        return Verdict({}, rejected)
-    cap = max_weight_ratio * median_low(accepted.values())
+    members = [count for sender, count in accepted.items() if sender not in shares]
+    if not members:
+        return Verdict({}, rejected | dict.fromkeys(accepted, "no member's update to measure it by"))
+    cap = max_weight_ratio * median_low(members)
     clips = {}
     if method_for(robust, len(accepted)) == "clip":
         clips = {sender: longest[sender] / norms[sender] for sender in accepted if norms[sender] > longest[sender]}
-    return Verdict({sender: min(weight, cap) for sender, weight in accepted.items()}, rejected, clips)
+    weights = {sender: min(count, cap) * shares.get(sender, 1.0) for sender, count in accepted.items()}
+    return Verdict(weights, rejected, clips)
 
 
 def quorum(members: int) -> int:

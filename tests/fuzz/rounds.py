@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +21,7 @@ from blockswarm.peer.book import Presence
 from blockswarm.peer.desk import Desk
 from blockswarm.peer.forwarding import serve_forwarding
 from blockswarm.peer.giving import serve_manifest, serve_states
+from blockswarm.peer.hosting import PIECE_BYTES, Hosting
 from blockswarm.peer.serving import ServingDesk
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.codec import encode
@@ -27,7 +29,7 @@ from blockswarm.swarm.manifest import EMBEDDING
 from blockswarm.swarm.messages import ChunkRequest, HeadRequest, LogprobsRequest, StatesRequest, SweepRequest
 from blockswarm.swarm.policy.grouping import Seats
 from blockswarm.swarm.session_messages import SessionRequest, text_check
-from blockswarm.swarm.statements import Averaged, Counted, Decision, MemberList, Outcome, Vote
+from blockswarm.swarm.statements import Averaged, Contribution, Counted, Decision, MemberList, Outcome, Vote
 from tests.fuzz.streams import loop
 from tests.fuzz.target import IDENTITIES, MIB, NOW, Target, manifest
 
@@ -111,6 +113,7 @@ def _meeting() -> Methods:
     desk.book(BLOCK, ROUND).note_presence(OWN.peer_id, Presence(_state(BLOCK).digest, 16, True))
     methods = Methods()
     desk.register(methods)
+    Hosting(manifest(), ManualClock(NOW), desk).register(methods)
     return methods
 
 
@@ -153,7 +156,34 @@ def _round_seeds() -> list[bytes]:
         pack([named, [0, "round.part", part, bytes(100)], report, fetched]),
         pack([named, decided, [0, "round.result", result, bytes(100)], fetched]),
         _two_groups(),
+        _late_work(),
     ]
+
+
+def _late_work() -> bytes:
+    """A contributor announces an update, sends its one piece, signs it and asks."""
+    size = manifest().parameters(BLOCK)
+    data = encode(np.full(size, 1e-3, dtype=np.float32), manifest().averaging.compression)
+    name, state = hashlib.sha256(data).digest(), _state(BLOCK)
+    word = Contribution.make(
+        STRANGER,
+        manifest().digest,
+        subject=BLOCK,
+        round_number=ROUND,
+        base_round=0,
+        base=state.digest,
+        samples=16,
+        values=name,
+    )
+    opened = {"subject": BLOCK, "base_round": 0, "base": state.digest, "base_samples": 0, "certificate": b""}
+    return pack(
+        [
+            [2, "contribute.open", opened | {"values": size, "hash": name}, b""],
+            [2, "contribute.piece", {"subject": BLOCK, "hash": name, "index": 0}, data[:PIECE_BYTES]],
+            [2, "contribute.sign", {"contribution": word.statement.raw}, b""],
+            [2, "contribute.outcome", {"subject": BLOCK, "round": ROUND}, b""],
+        ]
+    )
 
 
 def _two_groups() -> bytes:

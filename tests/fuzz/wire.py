@@ -21,6 +21,7 @@ from blockswarm.swarm.fields import Body
 from blockswarm.swarm.statements import (
     Averaged,
     Certificate,
+    Contribution,
     Counted,
     Decision,
     MemberList,
@@ -32,7 +33,7 @@ from blockswarm.swarm.statements import (
 )
 from tests.fuzz.target import IDENTITIES, MIB, NOW, Target, same
 
-OWNER, SECOND, THIRD, _ = IDENTITIES
+OWNER, SECOND, THIRD, STRANGER = IDENTITIES
 D1, D2 = b"d" * 32, b"e" * 32
 RUN = b"r" * 32
 """Digest of the run that statements are of."""
@@ -251,6 +252,7 @@ _KINDS: dict[str, Callable[[Statement], Any]] = {
     "decision": Decision.parse,
     "outcome": Outcome.parse,
     "vote": Vote.parse,
+    "contribution": Contribution.parse,
 }
 
 
@@ -325,13 +327,25 @@ def statement_seeds() -> list[bytes]:
         counted={0: Counted(decision.statement.hash, decision.weight)},
         parts={0: Averaged(D1, (0,)), 1: Averaged(D2, (0,))},
     )
-    return [one.statement.raw for one in (members, decision, outcome, votes[0])]
+    late = Contribution.make(STRANGER, RUN, subject=0, round_number=3, base_round=1, base=D1, samples=16, values=D2)
+    brought = MemberList.make(
+        OWNER,
+        RUN,
+        subject=0,
+        round_number=3,
+        parent=D1,
+        samples=members.samples,
+        reachable=members.reachable,
+        guests={late.peer_id: (1, late.statement.raw)},
+    )
+    return [one.statement.raw for one in (members, decision, outcome, votes[0], late, brought)]
 
 
 def content_seeds() -> list[bytes]:
     """What stands in them, with a first byte that names the kind."""
     found = (unpack_map(raw, max_bytes=statements.MAX_STATEMENT_BYTES)["p"] for raw in statement_seeds())
-    return [bytes([number]) + payload for number, payload in enumerate(found)]
+    kinds = (0, 1, 2, 3, 4, 0)
+    return [bytes([kind]) + payload for kind, payload in zip(kinds, found, strict=True)]
 
 
 def certificate_seeds() -> list[bytes]:

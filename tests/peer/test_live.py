@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.transfer import TransferError
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
+from blockswarm.swarm.policy.contributing import STALEST, staleness_discount
 
 MANIFEST = create_manifest(
     name="live", now=1_000_000.0, size=ModelConfig(kind="mlp", dim=16, blocks=2, layers=1, heads=1, context=16)
@@ -129,6 +131,47 @@ async def test_a_state_a_few_rounds_newer_carries_our_work_along_at_the_discount
     np.testing.assert_allclose(learner.theta - new.values, 2.0 * MANIFEST.rounds.carry_discount, atol=1e-4)
     assert learner.resets == 0
     assert world.live.ledgers[BLOCK].pending == 32 * MANIFEST.rounds.carry_discount
+
+
+async def test_where_late_work_is_dropped_nothing_of_it_stays(world: World):
+    rules = dataclasses.replace(MANIFEST, rounds=MANIFEST.rounds.model_copy(update={"late": "drop"}))
+    live = LiveWeights(BLOCK, rules, world.clock, world.store, world.trainer)
+    world.trainer.train(False)
+    parent = live.head(BLOCK)
+    snapshot = await live.snapshot()
+    delta = snapshot.values[BLOCK] - parent.values
+    committed = world.state(1)
+    await live.settle(Settlement(committed, parent, delta, None, snapshot.samples[BLOCK]))  # late: it was not accepted
+    learner = await world.trainer.run(lambda learner: learner)
+    np.testing.assert_allclose(learner.theta, committed.values, atol=1e-5)
+    assert live.ledgers[BLOCK].pending == 0
+    await world.trainer.run(lambda learner: learner.add(np.float32(1.0), None))
+    fetched = world.state(2)
+    await live.adopt(fetched)
+    np.testing.assert_allclose(learner.theta, fetched.values, atol=1e-5)
+
+
+async def test_a_contributors_work_is_carried_for_longer_and_discounted_by_its_age(world: World):
+    world.live.contributes = True
+    new = world.state(4)
+    assert await world.live.adopt(new) is True
+    learner = await world.trained()
+    share = staleness_discount(4, MANIFEST.rounds.carry_discount)
+    np.testing.assert_allclose(learner.theta - new.values, 2.0 * share, atol=1e-4)
+    assert world.live.ledgers[BLOCK].pending == pytest.approx(32 * share)
+    assert await world.live.adopt(world.state(5 + STALEST)) is False
+
+
+async def test_what_was_handed_over_leaves_the_live_weights_and_is_not_pending_any_more(world: World):
+    snapshot = await world.live.snapshot()
+    sent = snapshot.values[BLOCK] - world.live.head(BLOCK).values
+    learner = await world.trained()
+    before = learner.theta.copy()
+    pending = world.live.ledgers[BLOCK].pending
+    world.trainer.train(False)
+    await world.live.hand_over(BLOCK, sent, snapshot.samples[BLOCK])
+    np.testing.assert_allclose(before - learner.theta, sent, atol=1e-5)
+    assert world.live.ledgers[BLOCK].pending == pending - snapshot.samples[BLOCK]
 
 
 async def test_a_much_newer_state_replaces_our_weights_and_the_optimizer_starts_afresh(world: World):

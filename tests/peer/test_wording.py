@@ -177,3 +177,21 @@ def test_a_fork_tells_both_lines_which_one_wins_and_what_is_merged() -> None:
     assert str(describe(FORK | {"won": "own", "merging": False, "reason": ""})).endswith("; ours wins")
     ended = {"event": "merged", "subject": 0, "share": 1.0, "how": "done"}
     assert describe(ended) == "merge of the lost line of block 0: 100 % of our share is in (done)"
+
+
+def test_a_contributor_reads_what_it_is_why_and_what_became_of_its_work() -> None:
+    role = {"event": "role", "contributor": True, "step_seconds": 40.0, "upload_seconds": 12.0, "round_seconds": 30.0}
+    assert describe(role) == (
+        "contributor: a step takes 40.0 s and an upload 12.0 s, a round 30 s; from now on this peer trains over "
+        "several rounds, and another brings its updates in"
+    )
+    assert str(describe(role | {"contributor": False})).startswith("member again: a step takes 40.0 s")
+    work = {"event": "contribution", "subject": 2, "base_round": 5, "round": 8, "age": 2, "samples": 64}
+    work |= {"sponsor": "12D3KooWSponsor", "counted": True, "bytes": 1_234_567}
+    assert describe(work) == (
+        "contribution to block 2, from round 5: brought into round 8 by …ponsor, 2 rounds old · 64 samples · up 1.2 MB"
+    )
+    assert "not in round 8 by …ponsor (busy)" in str(describe(work | {"counted": False, "reason": "busy"}))
+    assert describe(work | {"subject": EMBEDDING}) is None
+    line = describe({**ROUND, "contributed": {"12D3KooWSlowSlow": 2}})
+    assert line is not None and "contributed: …owSlow (2 rounds old)" in line

@@ -35,10 +35,10 @@ STARTS_IN = 0.1
 """Seconds from the making of the wires to the end of training of their first round."""
 
 
-def quick_manifest(now: float, **choices: Any) -> Manifest:
-    """A run of very small blocks, whose first meeting begins in a moment. A phase ends as soon as all are through.
+def quick_manifest(now: float, *, first: int = 1, **choices: Any) -> Manifest:
+    """A run of very small blocks, in which the meeting of round ``first`` begins in a moment.
 
-    ``choices`` are given to `create_manifest`.
+    A phase ends as soon as all are through. ``choices`` are given to `create_manifest`.
     """
     manifest = create_manifest(
         name="wires",
@@ -48,7 +48,7 @@ def quick_manifest(now: float, **choices: Any) -> Manifest:
         phases=PHASES,
         **{"compression": "fp16", "seed": 1} | choices,
     )
-    genesis = now + STARTS_IN - SECONDS + sum(PHASES.values())
+    genesis = now + STARTS_IN - first * SECONDS + sum(PHASES.values())
     return Manifest.from_mapping(manifest.to_mapping() | {"genesis_time": genesis})
 
 

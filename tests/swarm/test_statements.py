@@ -8,9 +8,11 @@ import pytest
 
 from blockswarm.dht.identity import Identity
 from blockswarm.swarm.statements import (
+    MAX_CONTRIBUTION_BYTES,
     MAX_STATEMENT_BYTES,
     Averaged,
     Certificate,
+    Contribution,
     Counted,
     Decision,
     MemberList,
@@ -201,3 +203,63 @@ def test_anything_less_than_a_quorum_of_equal_votes_is_no_certificate(flaw: str)
     raw = msgpack.packb({"list": members.statement.raw, "votes": [entry.statement.raw for entry in votes]})
     with pytest.raises(StatementError):
         Certificate.open(raw, OTHER_RUN if flaw == "other run" else RUN)
+
+
+def late_work(identity: Identity = STRANGER, *, round_number: int = 3) -> Contribution:
+    return Contribution.make(
+        identity,
+        RUN,
+        subject=0,
+        round_number=round_number,
+        base_round=1,
+        base=b"b" * 32,
+        samples=40,
+        values=b"v" * 32,
+    )
+
+
+def with_guests(guests: dict[str, tuple[int, bytes]]) -> MemberList:
+    members = listed(LEADER, SECOND)
+    return MemberList.make(
+        LEADER,
+        RUN,
+        subject=0,
+        round_number=3,
+        parent=b"p" * 32,
+        samples=members.samples,
+        reachable=members.reachable,
+        guests=guests,
+    )
+
+
+def test_a_list_passes_on_what_its_contributors_have_signed_and_one_without_any_is_as_it_always_was():
+    late = late_work()
+    members = with_guests({late.peer_id: (1, late.statement.raw)})
+    assert MemberList.parse(open_statement("list", RUN, members.statement.raw)) == members
+    position, raw = members.guests[STRANGER.peer_id]
+    assert position == 1 and Contribution.open(raw, RUN) == late
+    assert "guests" not in listed(LEADER, SECOND).statement.payload
+
+
+@pytest.mark.parametrize("case", ["member", "sponsor", "long", "two of one sponsor"])
+def test_a_list_whose_contributors_cannot_be_is_refused(case: str):
+    raw = late_work().statement.raw
+    guests = {
+        "member": {SECOND.peer_id: (0, raw)},
+        "sponsor": {STRANGER.peer_id: (2, raw)},
+        "long": {STRANGER.peer_id: (0, raw + bytes(MAX_CONTRIBUTION_BYTES))},
+        "two of one sponsor": {f"guest{index}": (0, raw) for index in range(2)},
+    }[case]
+    with pytest.raises(StatementError, match="contributor"):
+        with_guests(guests)
+
+
+def test_a_contribution_is_read_only_as_its_signer_wrote_it_for_this_run():
+    raw = late_work().statement.raw
+    assert len(raw) <= MAX_CONTRIBUTION_BYTES
+    with pytest.raises(StatementError, match="signature"):
+        Contribution.open(raw, OTHER_RUN)
+    with pytest.raises(StatementError, match="at most"):
+        Contribution.open(raw + bytes(MAX_CONTRIBUTION_BYTES), RUN)
+    with pytest.raises(StatementError, match="out of range"):
+        late_work(round_number=-1)
