@@ -34,12 +34,14 @@ from blockswarm.peer.forms import (
 )
 from blockswarm.peer.giving import Registrar
 from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
+from blockswarm.peer.line import LineMeter
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import encoded_size, norm_growth
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.acceptance import PartReport
+from blockswarm.swarm.policy.parts import Line
 from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of, with_combining
 from blockswarm.swarm.policy.robust import growth_of
 from blockswarm.swarm.policy.standing import Standing
@@ -103,6 +105,8 @@ class Desk:
         self._books: dict[tuple[int, int], RoundBook] = {}
         self.standings: dict[int, Standing] = {}
         """Of each subject: whose updates had to be refused lately."""
+        self.meter = LineMeter()
+        """What this peer's line carries; learns from what is received here."""
         self.on_news: Callable[[int, Head], None] = lambda subject, head: None
         """Called for news of a proven state that outweighs ours."""
 
@@ -184,7 +188,8 @@ class Desk:
         body, book = self._open(request, MEET)
         self._enter(lambda: book.note_heard(request.peer_id))
         if self._clock.now() <= self.times(book.round).meet_end:
-            book.note_presence(request.peer_id, Presence(body["parent"], body["samples"], body["reachable"]))
+            line = Line(body["up"], body["down"])
+            book.note_presence(request.peer_id, Presence(body["parent"], body["samples"], body["reachable"], line))
         head = self._head(book.subject)
         if head is None:
             return Reply({})
@@ -234,11 +239,13 @@ class Desk:
         begin, end = book.own_slice
         expected = encoded_size(end - begin, self._manifest.averaging.compression)
         self._enter(lambda: book.check_share(sender, body["values"], length, expected))
+        self.meter.down.begin((book.round, "round.part"), self._clock.now())
         return expected
 
     async def _part(self, request: Request) -> Reply:
         _, book = self._open(request, PART)
         book.bytes_received += len(request.blob)
+        self.meter.down.end((book.round, "round.part"), len(request.blob), self._clock.now())
         begin, end = book.own_slice
         values, norm2 = await self._decoded(request.blob, end - begin)
         if self._clock.now() > self._times(book).scatter_end:
@@ -311,12 +318,15 @@ class Desk:
         book = self.book(body["subject"], body["round"])
         self._learn_decision(book, body["decision"])
         self._enter(lambda: book.check_result(sender, body["part"], body["group"], _counted(body)))
-        return self._check_length(book, body["part"], length)
+        size = self._check_length(book, body["part"], length)
+        self.meter.down.begin((book.round, "round.result"), self._clock.now())
+        return size
 
     async def _result(self, request: Request) -> Reply:
         body, book = self._open(request, RESULT)
         data = bytes(request.blob)
         book.bytes_received += len(data)
+        self.meter.down.end((book.round, "round.result"), len(data), self._clock.now())
         digest = await off_loop(len(data), lambda: hashlib.sha256(data).digest())
         begin, end = book.bounds[body["part"]]
         _, norm2 = await self._decoded(data, end - begin)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from blockswarm.swarm.fields import Body, Optional, flag, integer, listed, number, octets, peer_id, text
 from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, ROUND, SAMPLES
+from blockswarm.swarm.policy.parts import MAX_RATE
 from blockswarm.swarm.statements import MAX_MEMBERS, MAX_REASON, MAX_STATEMENT_BYTES
 
 statement = octets(least=1, most=MAX_STATEMENT_BYTES)
 where = {"subject": integer(-1, 255), "round": integer(1, 2**48)}
 
-MEET = Body(**where, parent=octets(32), samples=integer(0, 2**48), reachable=flag())
+rate = integer(0, MAX_RATE)
+
+MEET = Body(**where, parent=octets(32), samples=integer(0, 2**48), reachable=flag(), up=rate, down=rate)
 NEWS = Body(
     subject=integer(-1, 255),
     head=octets(32),

@@ -48,6 +48,8 @@ def meet_body(exchange: Exchange) -> dict[str, Any]:
         "parent": exchange.parent.digest,
         "samples": exchange.samples,
         "reachable": exchange.reachable,
+        "up": exchange.line.up,
+        "down": exchange.line.down,
     }
 
 
@@ -72,7 +74,8 @@ async def meet(exchange: Exchange) -> MemberList:
     book, times = exchange.book, exchange.times
     exchange.require_before(times.meet_end, "meeting")
     begin = min(exchange.clock.now(), times.train_end)
-    book.note_presence(exchange.own_id, Presence(exchange.parent.digest, exchange.samples, exchange.reachable))
+    own = Presence(exchange.parent.digest, exchange.samples, exchange.reachable, exchange.line)
+    book.note_presence(exchange.own_id, own)
     if not exchange.replicas:
         exchange.look = exchange.send(_look_again(exchange))
         exchange.look.add_done_callback(lambda _: book.notify())
@@ -261,6 +264,7 @@ async def _propose(exchange: Exchange) -> None:
         parent=exchange.parent.digest,
         samples={peer_id: book.present[peer_id].samples for peer_id in names},
         reachable={peer_id: book.present[peer_id].reachable for peer_id in names},
+        lines={peer_id: book.present[peer_id].line for peer_id in names},
     )
     try:
         book.accept_list(members)

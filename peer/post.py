@@ -152,6 +152,7 @@ def take_post(
     )
     trainer.start()
     desk = Desk(host.peer_id, manifest, connection.clock, store.head)
+    desk.meter.declared = config.bandwidth
     desk.register(host)
     serve_states(host, store)
     # Certified states never change, so answers need not wait for a training step: they have a thread of their own, with

@@ -209,6 +209,7 @@ class Volunteer:
             look_again=partial(self.view.look_again, subject),
             standing=self.desk.standing(subject),
             reachable=self.reachable,
+            meter=self.desk.meter,
             may_be_alone=times.round >= self.alone_from,
             on_phase=lambda name: self._phase(subject, times.round, name),
         )

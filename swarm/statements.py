@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgpack
 
@@ -12,6 +13,7 @@ from blockswarm.dht.frames import one_line
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.packing import PackingError
 from blockswarm.swarm.policy.acceptance import quorum
+from blockswarm.swarm.policy.parts import MAX_RATE, UNKNOWN, Line
 from blockswarm.swarm.signed import (
     MAX_MEMBERS,
     MAX_SAMPLES,
@@ -58,6 +60,8 @@ class MemberList:
     members: tuple[str, ...]
     samples: dict[str, int]
     reachable: dict[str, bool]
+    lines: dict[str, Line]
+    """What each member says of its line; the sizes of the parts follow from it."""
     statement: Statement
 
     @property
@@ -76,13 +80,18 @@ class MemberList:
         parent: bytes,
         samples: Mapping[str, int],
         reachable: Mapping[str, bool],
+        lines: Mapping[str, Line] = MappingProxyType({}),
     ) -> MemberList:
         """Sign a list as its leader; ``samples`` is in list order and begins with the leader."""
+        said = {peer_id: lines.get(peer_id, UNKNOWN) for peer_id in samples}
         payload = {
             "subject": subject,
             "round": round_number,
             "parent": parent,
-            "members": [[peer_id, [count, reachable[peer_id]]] for peer_id, count in samples.items()],
+            "members": [
+                [peer_id, [count, reachable[peer_id], said[peer_id].up, said[peer_id].down]]
+                for peer_id, count in samples.items()
+            ],
         }
         return cls.parse(make("list", run_digest, payload, identity))
 
@@ -94,8 +103,12 @@ class MemberList:
         if not entries or len(entries) > MAX_MEMBERS or next(iter(entries)) != statement.signer:
             raise StatementError("a list must begin with the leader who signed it")
         for entry in entries.values():
-            if not (len(entry) == 2 and type(entry[0]) is int and 0 <= entry[0] < 2**48 and type(entry[1]) is bool):
-                raise StatementError("a list's entry must hold samples and whether the member can be reached")
+            if not (len(entry) == 4 and type(entry[0]) is int and 0 <= entry[0] < 2**48 and type(entry[1]) is bool):
+                raise StatementError(
+                    "a list's entry must hold samples, whether the member can be reached, and its line"
+                )
+            if not all(type(rate) is int and 0 <= rate <= MAX_RATE for rate in entry[2:]):
+                raise StatementError(f"a list's entry must name rates from 0 to {MAX_RATE} bytes/s")
         return cls(
             subject=field(payload, "subject", int),
             round=field(payload, "round", int),
@@ -103,6 +116,7 @@ class MemberList:
             members=tuple(entries),
             samples={peer_id: entry[0] for peer_id, entry in entries.items()},
             reachable={peer_id: entry[1] for peer_id, entry in entries.items()},
+            lines={peer_id: Line(*entry[2:]) for peer_id, entry in entries.items()},
             statement=statement,
         )
 
