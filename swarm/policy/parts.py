@@ -1,4 +1,4 @@
-"""How much of the vector each member of a list reduces: parts sized to their lines (docs/protocol.md §6, decision 11).
+"""How much of the vector each member of a list reduces: parts sized to their lines (docs/protocol.md §6, decision 13).
 
 Everything is integer arithmetic on what the signed list says, so all members cut the vector at the same values.
 """
