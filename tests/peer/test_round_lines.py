@@ -7,7 +7,6 @@ import pytest
 
 from blockswarm.peer.book import EntryRefused
 from blockswarm.swarm.statements import MemberList
-from tests.pace import slowness
 from tests.peer.test_round import one_digest, updates
 from tests.peer.wires import Wires
 
@@ -15,7 +14,7 @@ COUNT = 12
 
 
 def with_lines(rates: list[int], **choices: object) -> Wires:
-    wires = Wires(len(rates), slow=1.5 * slowness(), **choices)
+    wires = Wires(len(rates), **choices)
     for replica, rate in zip(wires.replicas.values(), rates, strict=True):
         replica.desk.meter.declared = rate
     return wires
