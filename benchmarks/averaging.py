@@ -12,6 +12,11 @@ computes nothing.
 Values are float32, drawn anew in every run; the beginning of every average is compared with the true mean.
 ``wire_ratio`` is bytes handed to streams, headers included, over 2(K - 1)/K times the size; ``cpu_ratio`` processor
 seconds of all processes (daemons included) over hivemind's; a ratio below one is better for ours.
+
+``loop_lag_p99_ms`` is how late the event loops of our peers were during their rounds, looked at every 5 ms, over all
+peers and repeats. ``--lag`` measures that alone:
+
+    python benchmarks/averaging.py --lag --peers 4 --values 10000000 --repeats 5 --json
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ import psutil
 
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.layout import block_layout
+from blockswarm.peer.lag import quantile
 from blockswarm.swarm.manifest import Manifest, create_manifest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,6 +79,8 @@ class Outcome:
     sent: int
     phases_ms: dict[str, float]
     """Ours only, of the first peer."""
+    lag_ms: list[float]
+    """Ours only: lateness of the event loops, of all peers."""
 
 
 class Peer:
@@ -165,7 +173,8 @@ class Group:
             raise BenchmarkError(f"{self.kind}: the average is off by {worst:.2g} of the mean")
         seconds = max(answer["ended"] for answer in answers) - min(answer["began"] for answer in answers)
         sent = sum(answer.get("sent", 0) for answer in answers)
-        return Outcome(seconds, cpu, sent, answers[0].get("phases_ms", {}))
+        lag = [late for answer in answers for late in answer.get("lag_ms", [])]
+        return Outcome(seconds, cpu, sent, answers[0].get("phases_ms", {}), lag)
 
     def close(self) -> None:
         """End all peers, and whatever they started."""
@@ -193,24 +202,26 @@ class Group:
         return total
 
 
-def groups(peers: int, manifest: Manifest, part_bytes: Sequence[int]) -> dict[str, Group]:
-    """All kinds, for a block of that manifest's size."""
+def groups(peers: int, manifest: Manifest, part_bytes: Sequence[int], *, lag: bool) -> dict[str, Group]:
+    """All kinds, for a block of that manifest's size; ours alone where only the ``lag`` is asked for."""
     values = block_layout(manifest.model).size
-    made = {
-        "ours": Group("ours", {"manifest": manifest.canonical().hex()}, peers),
-        "floor": Group("floor", {"values": values}, peers),
-    }
+    made = {"ours": Group("ours", {"manifest": manifest.canonical().hex()}, peers)}
+    if lag:
+        return made
+    made["floor"] = Group("floor", {"values": values}, peers)
     for part in part_bytes:
         made[f"hivemind {part >> 10} KiB"] = Group("hivemind", {"values": values, "part_bytes": part}, peers)
     return made
 
 
-def measure(peers: int, values: int, repeats: int, part_bytes: Sequence[int]) -> dict[str, Any]:
+def measure(peers: int, values: int, repeats: int, part_bytes: Sequence[int], *, lag: bool) -> dict[str, Any]:
     """One row of the table."""
     manifest = manifest_of(values)
     size = block_layout(manifest.model).size
     with contextlib.ExitStack() as stack:
-        made = {name: stack.enter_context(group) for name, group in groups(peers, manifest, part_bytes).items()}
+        made = {
+            name: stack.enter_context(group) for name, group in groups(peers, manifest, part_bytes, lag=lag).items()
+        }
         runs: dict[str, list[Outcome]] = {name: [] for name in made}
         for turn in range(repeats + 1):
             for name, group in made.items():
@@ -220,12 +231,22 @@ def measure(peers: int, values: int, repeats: int, part_bytes: Sequence[int]) ->
                 print(f"  K {peers}, {name}: {outcome.seconds:.3f} s", file=sys.stderr, flush=True)
     seconds = {name: statistics.median(run.seconds for run in found) for name, found in runs.items()}
     cpu = {name: statistics.median(run.cpu for run in found) for name, found in runs.items()}
-    best = min((name for name in runs if name.startswith("hivemind")), key=lambda name: seconds[name])
-    ideal = 2 * (peers - 1) * 4 * size
-    return {
+    late = [each for run in runs["ours"] for each in run.lag_ms]
+    ours = {
         "peers": peers,
         "values": size,
         "ours_s": round(seconds["ours"], 3),
+        "loop_lag_p99_ms": quantile(late, 0.99),
+        "loop_lag_max_ms": round(max(late), 2),
+        "lag_samples": len(late),
+        "phases_ms": runs["ours"][-1].phases_ms,
+    }
+    if lag:
+        return ours
+    best = min((name for name in runs if name.startswith("hivemind")), key=lambda name: seconds[name])
+    ideal = 2 * (peers - 1) * 4 * size
+    return {
+        **ours,
         "hivemind_s": round(seconds[best], 3),
         "hivemind_part": best.removeprefix("hivemind "),
         "speedup": round(seconds[best] / seconds["ours"], 2),
@@ -234,7 +255,6 @@ def measure(peers: int, values: int, repeats: int, part_bytes: Sequence[int]) ->
         "wire_ratio": round(statistics.median(run.sent for run in runs["ours"]) / ideal, 4),
         "cpu_ratio": round(cpu["ours"] / cpu[best], 2),
         "cpu_s": {name: round(value, 2) for name, value in cpu.items()},
-        "phases_ms": runs["ours"][-1].phases_ms,
         "runs_s": {name: [round(run.seconds, 3) for run in found] for name, found in runs.items()},
     }
 
@@ -246,19 +266,20 @@ def main() -> None:
     parser.add_argument("--values", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--part-bytes", type=int, nargs="+", default=[1 << 19, 1 << 21], help="hivemind's part sizes")
+    parser.add_argument("--lag", action="store_true", help="only how late our event loops are")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     args = parser.parse_args()
     rows = []
     for peers in args.peers:
         for values in args.values:
-            row = measure(peers, values, args.repeats, args.part_bytes)
+            row = measure(peers, values, args.repeats, args.part_bytes, lag=args.lag)
             rows.append(row)
             shown = {key: value for key, value in row.items() if not isinstance(value, dict)}
             print("  ".join(f"{key} {value}" for key, value in shown.items()), flush=True)
     machine = f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}"
     print(f"float32, no compression; {args.repeats} runs of each in turn, medians; {machine}")
     if args.json:
-        print(json.dumps({"rows": rows, "repeats": args.repeats, "machine": machine}))
+        print(json.dumps({"rows": rows, "repeats": args.repeats, "machine": machine, "load": psutil.getloadavg()}))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ CHECKED = 1000
 RAW_PROTOCOL = "/blockswarm-benchmark/raw/1"
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 PIECE = 1 << 20
+LAG_PERIOD = 0.005
+"""Seconds between two looks at how late the event loop is."""
 FOUND_SECONDS = 60.0
 """Longest time hivemind may take to find its group."""
 
@@ -96,6 +98,7 @@ class Ours:
 
     async def go(self, number: int) -> dict[str, Any]:
         from blockswarm.peer.exchange import Exchange
+        from blockswarm.peer.lag import LagMeter
         from blockswarm.peer.round import run_round
 
         times = self.desk.times(number)
@@ -120,11 +123,15 @@ class Ours:
             samples=16,
             replicas=self.others,
             look_again=look_again,
+            meter=self.desk.meter,
             on_phase=phase,
         )
         sent = self.host.traffic.sent
+        lag = LagMeter(LAG_PERIOD)
+        watching = asyncio.create_task(lag.watch())
         result = await run_round(exchange)
         ended = time.time()
+        watching.cancel()
         await exchange.finish()
         if result.state is None or len(result.accepted) != self.peers:
             return {"failure": result.failure or f"only {len(result.accepted)} accepted: {result.rejected}"}
@@ -136,6 +143,7 @@ class Ours:
             "sent": self.host.traffic.sent - sent,
             "error": error(change, number, self.peers),
             "phases_ms": result.phases_ms,
+            "lag_ms": lag.samples(),
         }
 
     async def stop(self) -> None:

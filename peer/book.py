@@ -18,6 +18,7 @@ from blockswarm.peer.evidence import EntryRefused, check_decision, check_outcome
 from blockswarm.peer.states import State
 from blockswarm.swarm.policy.acceptance import PartReport, quorum
 from blockswarm.swarm.policy.grouping import Seats
+from blockswarm.swarm.policy.parts import UNKNOWN, Line
 from blockswarm.swarm.statements import Certificate, Contribution, Decision, MemberList, Outcome, Vote
 
 __all__ = ["EntryRefused", "Presence", "RoundBook"]
@@ -33,6 +34,7 @@ class Presence:
     parent: bytes
     samples: int
     reachable: bool
+    line: Line = UNKNOWN
     guests: tuple[Contribution, ...] = ()
     """Contributors whose updates it brings in beside its own."""
 
@@ -126,6 +128,8 @@ class RoundBook(Changes):
             raise EntryRefused("absent", "this peer takes no part in the round")
         if members.samples.get(self.own_id) != own.samples:
             raise EntryRefused("not-listed", "the list does not name this peer with the samples that it announced")
+        if members.lines[self.own_id] != own.line:
+            raise EntryRefused("not-listed", "the list does not name this peer with the line that it announced")
         if members.parent != own.parent:
             raise EntryRefused("parent", "the list builds on another state")
         if not any(members.reachable.values()):
@@ -135,7 +139,8 @@ class RoundBook(Changes):
             raise EntryRefused("contradiction", "the list's contributors have not signed for it")
         if any((guest.subject, guest.round) != (self.subject, self.round) for guest in own_guests.values()):
             raise EntryRefused("other-round", "the list has a contribution to another round")
-        self.seats = Seats(self.values, tuple(members.reachable.values()), self.group_size)
+        lines = tuple(members.lines.values())
+        self.seats = Seats(self.values, tuple(members.reachable.values()), self.group_size, lines)
         self.own_part = members.members.index(self.own_id)
         self.own_group = self.seats.group_of[self.own_part]
         self.members, self.guests = members, own_guests

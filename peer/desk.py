@@ -34,6 +34,7 @@ from blockswarm.peer.forms import (
 )
 from blockswarm.peer.giving import Registrar
 from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
+from blockswarm.peer.line_meter import LineMeter
 from blockswarm.peer.lineage import Lineage
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import encoded_size, norm_growth
@@ -42,6 +43,7 @@ from blockswarm.swarm.fields import Body
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.acceptance import PartReport
 from blockswarm.swarm.policy.contributing import age_of, age_problem, staleness_discount, takes_late_work
+from blockswarm.swarm.policy.parts import Line
 from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of, with_combining
 from blockswarm.swarm.policy.robust import growth_of
 from blockswarm.swarm.policy.standing import Standing
@@ -108,6 +110,8 @@ class Desk:
         """Of each subject: whose updates had to be refused lately."""
         self.lineages: dict[int, Lineage] = {}
         """Of each subject: which states were certified lately."""
+        self.meter = LineMeter()
+        """What this peer's line carries; learns from what is received here."""
         self.on_news: Callable[[int, Head], None] = lambda subject, head: None
         """Called for news of a proven state that outweighs ours."""
         self.is_other_line: Callable[[int, bytes], bool] = lambda subject, digest: False
@@ -217,8 +221,10 @@ class Desk:
         body, book = self._open(request, MEET)
         self._enter(lambda: book.note_heard(request.peer_id))
         if self._clock.now() <= self.times(book.round).meet_end:
+            line = Line(body["up"], body["down"])
             guests = tuple(self._contribution(raw) for raw in body["guests"])
-            book.note_presence(request.peer_id, Presence(body["parent"], body["samples"], body["reachable"], guests))
+            presence = Presence(body["parent"], body["samples"], body["reachable"], line, guests)
+            book.note_presence(request.peer_id, presence)
         head = self._head(book.subject)
         if head is None:
             return Reply({})
@@ -271,12 +277,14 @@ class Desk:
         begin, end = book.own_slice
         expected = encoded_size(end - begin, self._manifest.averaging.compression)
         self._enter(lambda: book.check_share(sender, body["values"], length, expected, of=body["of"]))
+        self.meter.down.begin((book.round, "round.part"), self._clock.now())
         return expected
 
     async def _part(self, request: Request) -> Reply:
         body, book = self._open(request, PART)
         sender = body["of"] or request.peer_id
         book.bytes_received += len(request.blob)
+        self.meter.down.end((book.round, "round.part"), len(request.blob), self._clock.now())
         begin, end = book.own_slice
         values, norm2 = await self._decoded(request.blob, end - begin)
         if self._clock.now() > self._times(book).scatter_end:
@@ -349,12 +357,15 @@ class Desk:
         book = self.book(body["subject"], body["round"])
         self._learn_decision(book, body["decision"])
         self._enter(lambda: book.check_result(sender, body["part"], body["group"], _counted(body)))
-        return self._check_length(book, body["part"], length)
+        size = self._check_length(book, body["part"], length)
+        self.meter.down.begin((book.round, "round.result"), self._clock.now())
+        return size
 
     async def _result(self, request: Request) -> Reply:
         body, book = self._open(request, RESULT)
         data = bytes(request.blob)
         book.bytes_received += len(data)
+        self.meter.down.end((book.round, "round.result"), len(data), self._clock.now())
         digest = await off_loop(len(data), lambda: hashlib.sha256(data).digest())
         begin, end = book.bounds[body["part"]]
         _, norm2 = await self._decoded(data, end - begin)

@@ -17,10 +17,12 @@ from blockswarm.dht.identity import Identity
 from blockswarm.dht.rpc import Blob, Reply
 from blockswarm.peer.book import RoundBook
 from blockswarm.peer.heads import Head
+from blockswarm.peer.line_meter import LineMeter
 from blockswarm.peer.lineage import Lineage
 from blockswarm.peer.merging import Merge, MergeShare
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest
+from blockswarm.swarm.policy.parts import Line
 from blockswarm.swarm.policy.phases import RoundTimes
 from blockswarm.swarm.policy.standing import Standing
 from blockswarm.swarm.statements import Contribution
@@ -81,6 +83,10 @@ class Exchange:
     look_again: Callable[[], Awaitable[tuple[str, ...]]]
     """A fresh look at who is on record, those that are still joining included. Raises nothing, and ends by itself."""
     reachable: bool = True
+    meter: LineMeter = field(default_factory=LineMeter)
+    """What this peer knows of its line, for the size of its part; learns from what is sent here."""
+    line: Line = field(init=False)
+    """The same as the round begins: what is announced, and then stands in the list."""
     may_be_alone: bool = True
     """Whether a round without others is ours to commit: not when this peer may have lost touch with them."""
     listens_since: float = 0.0
@@ -125,6 +131,9 @@ class Exchange:
     """Time that sending one whole encoded update takes here, from the parts sent in this round; 0: not measured."""
     phase_ms: dict[str, float] = field(default_factory=dict)
     sends: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.line = self.meter.line
 
     @property
     def own_id(self) -> str:
@@ -175,6 +184,9 @@ class Exchange:
         seconds = self.left(until)
         if seconds <= 0:
             return None
+        burst = (self.book.round, method)
+        if blob:
+            self.meter.up.begin(burst, self.clock.now())
         try:
             async with asyncio.timeout(seconds + 0.5):  # the host's own timeout should speak first
                 reply = await self.caller.call(peer_id, method, body, blob=blob, max_blob=max_blob, timeout=seconds)
@@ -184,6 +196,8 @@ class Exchange:
         except TimeoutError:
             self.problems[peer_id] = f"{method}: no answer in {seconds:.1f} s"
             return None
+        if blob:
+            self.meter.up.end(burst, len(blob), self.clock.now())
         self.bytes_sent += len(blob)
         self.bytes_saved += 4 * values - len(blob)
         self.bytes_received += len(reply.blob)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from blockswarm.swarm.fields import Body, Optional, flag, integer, listed, number, octets, peer_id, text
 from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, ROUND, SAMPLES
 from blockswarm.swarm.policy.contributing import MOST_HOSTED
+from blockswarm.swarm.policy.parts import MAX_RATE
 from blockswarm.swarm.statements import (
     MAX_CONTRIBUTION_BYTES,
     MAX_GUESTS,
@@ -17,12 +18,15 @@ statement = octets(least=1, most=MAX_STATEMENT_BYTES)
 where = {"subject": integer(-1, 255), "round": integer(1, 2**48)}
 
 contribution = octets(least=1, most=MAX_CONTRIBUTION_BYTES)
+rate = integer(0, MAX_RATE)
 
 MEET = Body(
     **where,
     parent=octets(32),
     samples=integer(0, 2**48),
     reachable=flag(),
+    up=rate,
+    down=rate,
     guests=Optional(listed(contribution, most=MOST_HOSTED), ()),
 )
 NEWS = Body(

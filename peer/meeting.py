@@ -48,6 +48,8 @@ def meet_body(exchange: Exchange) -> dict[str, Any]:
         "parent": exchange.parent.digest,
         "samples": exchange.samples,
         "reachable": exchange.reachable,
+        "up": exchange.line.up,
+        "down": exchange.line.down,
     } | ({"guests": [guest.contribution.statement.raw for guest in exchange.guests]} if exchange.guests else {})
 
 
@@ -73,7 +75,7 @@ async def meet(exchange: Exchange) -> MemberList:
     exchange.require_before(times.meet_end, "meeting")
     begin = min(exchange.clock.now(), times.train_end)
     guests = tuple(guest.contribution for guest in exchange.guests)
-    own = Presence(exchange.parent.digest, exchange.samples, exchange.reachable, guests)
+    own = Presence(exchange.parent.digest, exchange.samples, exchange.reachable, exchange.line, guests)
     book.note_presence(exchange.own_id, own)
     if not exchange.replicas:
         exchange.look = exchange.send(_look_again(exchange))
@@ -284,6 +286,7 @@ async def _propose(exchange: Exchange) -> None:
         parent=exchange.parent.digest,
         samples={peer_id: book.present[peer_id].samples for peer_id in names},
         reachable={peer_id: book.present[peer_id].reachable for peer_id in names},
+        lines={peer_id: book.present[peer_id].line for peer_id in names},
         guests={peer_id: (position, guest.statement.raw) for peer_id, (position, guest) in guests.items()},
     )
     try:

@@ -197,6 +197,7 @@ def take_post(
     )
     trainer.start()
     desk = Desk(host.peer_id, manifest, connection.clock, store.head)
+    desk.meter.declared = config.bandwidth
     desk.register(host)
     hosting = Hosting(manifest, connection.clock, desk)
     hosting.register(host)

@@ -255,6 +255,7 @@ class Volunteer:
             outweighed=self.forks.outweighed(subject),
             merge=await self.forks.merge(subject, times.round),
             note_merge=partial(self.forks.note_merge, subject),
+            meter=self.desk.meter,
             may_be_alone=times.round >= self.alone_from,
             on_phase=lambda name: self._phase(subject, times.round, name),
         )

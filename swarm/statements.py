@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import msgpack
@@ -13,6 +14,7 @@ from blockswarm.dht.frames import one_line
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.packing import PackingError
 from blockswarm.swarm.policy.acceptance import quorum
+from blockswarm.swarm.policy.parts import MAX_RATE, UNKNOWN, Line
 from blockswarm.swarm.signed import (
     MAX_GUESTS,
     MAX_MEMBERS,
@@ -133,6 +135,8 @@ class MemberList:
     members: tuple[str, ...]
     samples: dict[str, int]
     reachable: dict[str, bool]
+    lines: dict[str, Line]
+    """What each member says of its line; the sizes of the parts follow from it."""
     guests: dict[str, tuple[int, bytes]]
     """Contributors whose updates are brought in: list position of the sponsor, and the signed `Contribution`."""
     statement: Statement
@@ -153,14 +157,19 @@ class MemberList:
         parent: bytes,
         samples: Mapping[str, int],
         reachable: Mapping[str, bool],
+        lines: Mapping[str, Line] = MappingProxyType({}),
         guests: Mapping[str, tuple[int, bytes]] | None = None,
     ) -> MemberList:
         """Sign a list as its leader; ``samples`` is in list order and begins with the leader."""
+        said = {peer_id: lines.get(peer_id, UNKNOWN) for peer_id in samples}
         payload = {
             "subject": subject,
             "round": round_number,
             "parent": parent,
-            "members": [[peer_id, [count, reachable[peer_id]]] for peer_id, count in samples.items()],
+            "members": [
+                [peer_id, [count, reachable[peer_id], said[peer_id].up, said[peer_id].down]]
+                for peer_id, count in samples.items()
+            ],
         }
         if guests:  # a list without any is as it always was
             payload["guests"] = [[peer_id, list(guest)] for peer_id, guest in guests.items()]
@@ -174,8 +183,12 @@ class MemberList:
         if not entries or len(entries) > MAX_MEMBERS or next(iter(entries)) != statement.signer:
             raise StatementError("a list must begin with the leader who signed it")
         for entry in entries.values():
-            if not (len(entry) == 2 and type(entry[0]) is int and 0 <= entry[0] < 2**48 and type(entry[1]) is bool):
-                raise StatementError("a list's entry must hold samples and whether the member can be reached")
+            if not (len(entry) == 4 and type(entry[0]) is int and 0 <= entry[0] < 2**48 and type(entry[1]) is bool):
+                raise StatementError(
+                    "a list's entry must hold samples, whether the member can be reached, and its line"
+                )
+            if not all(type(rate) is int and 0 <= rate <= MAX_RATE for rate in entry[2:]):
+                raise StatementError(f"a list's entry must name rates from 0 to {MAX_RATE} bytes/s")
         guests = _guests(payload, entries)
         return cls(
             subject=field(payload, "subject", int),
@@ -184,6 +197,7 @@ class MemberList:
             members=tuple(entries),
             samples={peer_id: entry[0] for peer_id, entry in entries.items()},
             reachable={peer_id: entry[1] for peer_id, entry in entries.items()},
+            lines={peer_id: Line(*entry[2:]) for peer_id, entry in entries.items()},
             guests=guests,
             statement=statement,
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-ALIGNMENT = 64
-"""Parts begin at multiples of this many values, so that every codec's blocks fall within one part."""
+from blockswarm.swarm.policy.parts import UNKNOWN, Line, part_bounds, part_shares, reducing_rates
 
 
 def choose_members(reachable: Mapping[str, bool], *, leader: str, group_size: int, limit: int) -> list[str]:
@@ -35,40 +34,6 @@ def choose_members(reachable: Mapping[str, bool], *, leader: str, group_size: in
     return chosen
 
 
-def part_bounds(values: int, shares: Sequence[float]) -> list[tuple[int, int]]:
-    """Cut ``[0, values)`` into one contiguous part per member, sized by ``shares``.
-
-    Parameters
-    ----------
-    values : int
-        Length of the vector.
-    shares : sequence of float
-        Relative reducing capacity of each member, in list order; 0 for one that others cannot reach.
-
-    Returns
-    -------
-    list of (int, int)
-        Half-open ranges in list order that cover the vector exactly once; who has no share gets an empty one.
-
-    Raises
-    ------
-    ValueError
-        If no member has a share.
-    """
-    total = float(sum(shares))
-    if total <= 0 or min(shares) < 0:
-        raise ValueError("at least one member must be able to reduce")
-    bounds = []
-    begin, cumulative = 0, 0.0
-    last = max(index for index, share in enumerate(shares) if share > 0)
-    for index, share in enumerate(shares):
-        cumulative += share
-        end = values if index >= last else min(values, round(values * cumulative / total / ALIGNMENT) * ALIGNMENT)
-        bounds.append((begin, end))
-        begin = end
-    return bounds
-
-
 def group_count(members: int, reachable: int, group_size: int) -> int:
     """Into how many groups a list is cut: no larger than ``group_size``, each with somebody that can be reached."""
     return max(1, min(-(-members // group_size), reachable))
@@ -88,6 +53,8 @@ class Seats:
     reachable: tuple[bool, ...]
     group_size: int
     """Most members of a group, from the manifest."""
+    lines: tuple[Line, ...] = ()
+    """What each member says of its line; empty where nobody does."""
 
     @cached_property
     def count(self) -> int:
@@ -110,8 +77,17 @@ class Seats:
 
     @cached_property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """Each member's own part: the range of which it makes the swarm's mean out of the groups' means."""
-        return tuple(part_bounds(self.values, [float(reachable) for reachable in self.reachable]))
+        """Each member's own part: the range of which it makes the swarm's mean out of the groups' means.
+
+        With several groups a part is reduced by somebody in each: the slowest of them says how large it can be.
+        """
+        lines = self.lines or (UNKNOWN,) * len(self.reachable)
+        rates = reducing_rates(lines, self.reachable)
+        slowest = [
+            min(rates[self.reducer(group, part)] for group in range(self.count)) if able else 0
+            for part, able in enumerate(self.reachable)
+        ]
+        return tuple(part_bounds(self.values, part_shares(slowest, [line.down for line in lines])))
 
     def reducer(self, group: int, part: int) -> int:
         """The member that reduces the part of member ``part`` within ``group``: itself in its own group."""

@@ -45,3 +45,13 @@ def seat(reachable: Bools, group_size: int) -> SeatArrays:
     reducer = np.full((count, len(reachable)), -1, dtype=np.int64)
     reducer[:, owners] = owners[ranks]
     return SeatArrays(count, group_of, reducer)
+
+
+def slowest_reducers(seats: SeatArrays, rates: Ints) -> Ints:
+    """Of each part the rate of the slowest that reduces it in any group, shape [members]; 0 where nobody does.
+
+    ``rates`` are those of `parts.reducing_rates`, shape [members].
+    """
+    slowest: Ints = rates[seats.reducer].min(axis=0)
+    slowest[seats.reducer[0] < 0] = 0
+    return slowest

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from blockswarm.swarm.policy.grouping import part_bounds
-from blockswarm.swarm.policy.grouping_arrays import SeatArrays, seat
+from blockswarm.swarm.policy.grouping_arrays import SeatArrays, seat, slowest_reducers
+from blockswarm.swarm.policy.parts import Line, part_bounds, part_shares, reducing_rates
 from blockswarm.swarm.simulation.meeting import Lists
 from blockswarm.swarm.simulation.peers import Bools, Floats, Ints
 from blockswarm.swarm.simulation.world import World
@@ -68,7 +68,13 @@ def deal_out(world: World, lists: Lists) -> Groups:
         column = world.column(int(lists.subject[number]))
         values = world.shape.values[column]
         share = world.shape.update_bytes[column] / values
-        parts = share * np.diff(np.array(part_bounds(values, reachable.astype(float).tolist())), axis=1)[:, 0]
+        lines = [
+            Line(int(up), int(down))
+            for up, down in zip(world.peers.up[members], world.peers.down[members], strict=True)
+        ]
+        slowest = slowest_reducers(seated, np.array(reducing_rates(lines, reachable.tolist()), dtype=np.int64))
+        shares = part_shares(slowest.tolist(), [line.down for line in lines])
+        parts = share * np.diff(np.array(part_bounds(values, shares)), axis=1)[:, 0]
         seats.append(seated)
         for group in range(seated.count):
             slices = np.bincount(seated.reducer[group][reachable], weights=parts[reachable], minlength=len(members))

@@ -140,7 +140,7 @@ def _round_seeds() -> list[bytes]:
     averaged = {0: Averaged(b"h" * 32, (0,))}
     outcome = Outcome.make(LEADER, run, group=members.group, counted=counted, parts=averaged)
     vote = Vote.make(LEADER, run, group=members.group, outcome=b"o" * 32, digest=b"d" * 32, samples=32)
-    meet = [0, "round.meet", where | {"parent": parent, "samples": 16, "reachable": True}, b""]
+    meet = [0, "round.meet", where | {"parent": parent, "samples": 16, "reachable": True, "up": 0, "down": 0}, b""]
     named = [0, "round.list", {"list": members.statement.raw}, b""]
     report = [0, "round.report", where | {"group": members.group, "senders": []}, b""]
     decided = [0, "round.decision", where | {"decision": decision.statement.raw}, b""]

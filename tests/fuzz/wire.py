@@ -183,7 +183,7 @@ def body_seeds() -> list[bytes]:
     typed = [bytes([places[type(one)]]) + pack(one.to_body()) for one in made]
     where = {"subject": 0, "round": 3}
     bodies: list[dict[str, Any]] = [
-        where | {"parent": D1, "samples": 16, "reachable": True},
+        where | {"parent": D1, "samples": 16, "reachable": True, "up": 0, "down": 0},
         where | {"group": D1, "senders": [{"peer": OWNER.peer_id, "norm2": 1.5, "problem": "late"}]},
         where | {"part": 0, "hash": D1},
         {"head": D1, "head_round": 2, "head_samples": 64, "certificate": b"signed"},

@@ -8,7 +8,7 @@ import pytest
 from blockswarm.peer.allreduce import reduce_part
 from blockswarm.peer.round import RoundResult
 from blockswarm.swarm.codec import FOR_RUNS, decode, encoded_size
-from blockswarm.swarm.policy.grouping import part_bounds
+from blockswarm.swarm.policy.parts import part_bounds
 from tests.peer.wires import Wires
 
 SAMPLES = [16, 32, 48]
@@ -58,7 +58,7 @@ async def test_bytes_sent_and_saved_stand_in_the_result(name: str):
     """Each of three sends two parts away and its own mean to two: four thirds of a vector."""
     wires, _, _, results = await one_round(name)
     count = wires.manifest.parameters(0)
-    bounds = part_bounds(count, [1.0, 1.0, 1.0])
+    bounds = part_bounds(count, [1, 1, 1])
     for result in results:
         begin, end = bounds[result.members.index(wires.ids[results.index(result)])]
         others = [after - before for before, after in bounds if before != begin]

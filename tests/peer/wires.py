@@ -168,6 +168,7 @@ class Wires:
             replicas=others if self.on_record else (),
             look_again=look_again,
             standing=replica.desk.standing(self.subject),
+            meter=replica.desk.meter,
         )
 
     def next_round(self) -> int:

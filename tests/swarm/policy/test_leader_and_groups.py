@@ -3,12 +3,12 @@
 import itertools
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockswarm.swarm.policy.grouping import ALIGNMENT, Seats, choose_members, part_bounds
+from blockswarm.swarm.policy.grouping import Seats, choose_members
 from blockswarm.swarm.policy.leader import leader_order
+from blockswarm.swarm.policy.parts import ALIGNMENT
 
 RUN = b"r" * 32
 PEERS = [f"peer{number}" for number in range(5)]
@@ -41,23 +41,6 @@ def test_every_group_has_somebody_that_can_be_reached_or_the_last_of_the_others_
     reachable = {"peer0": False, "peer1": False, "peer2": True, "peer3": False, "peer4": False}
     assert choose_members(reachable, leader="peer0", group_size=3, limit=9) == ["peer0", "peer1", "peer2"]
     assert choose_members(reachable, leader="peer4", group_size=2, limit=9) == ["peer4", "peer2"]
-
-
-@given(values=st.integers(1, 10**7), shares=st.lists(st.floats(0, 100), min_size=1, max_size=16))
-def test_parts_cover_the_vector_once_in_order_and_begin_at_aligned_values(values: int, shares: list[float]):
-    if sum(shares) <= 0:
-        with pytest.raises(ValueError, match="able to reduce"):
-            part_bounds(values, shares)
-        return
-    bounds = part_bounds(values, shares)
-    assert bounds[0][0] == 0 and bounds[-1][1] == values
-    assert all(end == begin for (_, end), (begin, _) in itertools.pairwise(bounds))
-    assert all(begin % ALIGNMENT == 0 or begin == values for begin, _ in bounds)
-    assert all(begin == end for (begin, end), share in zip(bounds, shares, strict=True) if share == 0)
-
-
-def test_a_member_that_cannot_be_reached_reduces_nothing():
-    assert part_bounds(1000, [1.0, 0.0, 1.0]) == [(0, 512), (512, 512), (512, 1000)]
 
 
 def test_twelve_are_dealt_out_to_three_groups_and_each_reduces_three_parts_for_its_group():
