@@ -15,6 +15,7 @@ from blockswarm.peer.commit import commit
 from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
 from blockswarm.peer.heads import Head
 from blockswarm.peer.meeting import meet
+from blockswarm.peer.problems import problems_of
 from blockswarm.peer.states import State
 from blockswarm.swarm.policy.phases import with_combining
 from blockswarm.swarm.statements import Decision
@@ -50,6 +51,7 @@ class RoundResult:
     """
     ahead: list[Head]
     problems: dict[str, str]
+    """Other peers, and what went wrong when we called them, or was wrong with what they sent."""
     kept_out: dict[str, int]
     """Peers that take no part for a time, because their updates had to be refused, and until which round."""
     bytes_sent: int
@@ -173,7 +175,7 @@ def _result(exchange: Exchange, state: State | None, failure: str, sent: npt.NDA
         failure=failure,
         sent=sent,
         ahead=list(exchange.ahead),
-        problems=dict(exchange.problems),
+        problems=problems_of(exchange),
         kept_out=exchange.standing.out(book.round + 1),
         bytes_sent=exchange.bytes_sent,
         bytes_saved=exchange.bytes_saved,
