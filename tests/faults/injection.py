@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcError
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.rpc import Reply
+from blockswarm.peer.book import RoundBook
 from blockswarm.peer.exchange import Caller
 from blockswarm.swarm.codec import Compression
 from blockswarm.swarm.policy.phases import RoundTimes
@@ -55,6 +56,17 @@ def phase_end(times: RoundTimes, phase: str) -> float:
     return dict(zip(PHASES, ends, strict=True))[phase]
 
 
+def values_in(book: RoundBook, message: Message, peer_id: str) -> int:
+    """Values that a message of a round encodes for a peer; 0 before the list."""
+    if book.members is None or book.round != message.body.get("round"):
+        return 0
+    if message.method == "round.result":
+        begin, end = book.bounds[message.body["part"]]
+    else:
+        begin, end = book.seats.slice_of(book.members.members.index(peer_id))
+    return end - begin
+
+
 @dataclass
 class Line:
     """A replica's way to the others: its host's calls, altered while it has a fault.
@@ -67,8 +79,8 @@ class Line:
     run_digest: bytes
     compression: Compression
     clock: Clock
-    values_for: Callable[[Message, str], int]
-    """Values that a message to a peer encodes."""
+    book: RoundBook | None = None
+    """Of the round that is on."""
     fault: Fault | None = None
     times: RoundTimes | None = None
     """Of the round that the fault is in."""
@@ -84,10 +96,12 @@ class Line:
     """Messages on a slow line whose sender has given them up."""
     _told: Counter[str] = field(default_factory=Counter)
 
-    def begin(self, fault: Fault | None, times: RoundTimes) -> None:
+    def begin(self, fault: Fault | None, times: RoundTimes, book: RoundBook) -> None:
         """A round begins: what was sent in those before is the material of replays."""
         self.before, self.sent = {**self.before, **self.sent}, {}
         self.fault, self.times = fault, times
+        self.book = book
+        self.cut_from.clear()
         self._told.clear()
         self.refused.clear()
 
@@ -139,7 +153,7 @@ class Line:
     async def _altered(self, peer_id: str, message: Message, kind: str, max_blob: int, timeout: float) -> Reply:
         index = self._told[message.method]
         self._told[message.method] += 1
-        values = self.values_for(message, peer_id)
+        values = 0 if self.book is None else values_in(self.book, message, peer_id)
         sender = Sender(self.identity, self.run_digest, self.compression, self.before, index, values)
         *first, last = ALTERATIONS.get(kind, lambda _, message: [message])(sender, message)
         for extra in first:

@@ -28,7 +28,6 @@ from blockswarm.peer.transfer import StateFetcher
 from blockswarm.swarm.manifest import Manifest, create_manifest
 from blockswarm.swarm.policy.acceptance import heavier
 from blockswarm.swarm.policy.leader import leader_order
-from tests.faults.alterations import Message
 from tests.faults.injection import BEGINS, SIGNALS, Fault, Line
 from tests.peer.wires import SMALLEST
 
@@ -81,7 +80,6 @@ class Replica:
             run_digest=self.manifest.digest,
             compression=self.manifest.averaging.compression,
             clock=self.clock,
-            values_for=self._values_for,
         )
 
     @property
@@ -93,16 +91,6 @@ class Replica:
         state = self.store.head(0)
         assert state is not None
         return state
-
-    def _values_for(self, message: Message, peer_id: str) -> int:
-        book = self.desk.book(0, message.body["round"]) if "round" in message.body else None
-        if book is None or book.members is None:
-            return 0
-        if message.method == "round.result":
-            begin, end = book.bounds[message.body["part"]]
-        else:
-            begin, end = book.seats.slice_of(book.require_members().members.index(peer_id))
-        return end - begin
 
     def signal(self, number: signal.Signals) -> None:
         """Send its p2pd a signal."""
@@ -163,7 +151,8 @@ class Swarm:
         """
         rng = np.random.default_rng(number)
         for replica in self.replicas:
-            replica.line.begin(fault if replica is victim else None, replica.desk.times(number))
+            book = replica.desk.book(0, number)
+            replica.line.begin(fault if replica is victim else None, replica.desk.times(number), book)
 
         def strike(phase: str) -> None:
             if fault is None or victim is None or phase != BEGINS[fault.phase]:
