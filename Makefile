@@ -34,7 +34,7 @@ results: install ## run every experiment on DATA (hours; goes on where it stoppe
 test: install ## lint, types and all tests: unit first, then integration with real processes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/test.sh
 
-soak: install ## hundreds of rounds of a real swarm under faults; ARGS="--rounds 60 --report FILE" (1000 rounds: 1.5 hours)
+soak: install ## hundreds of rounds of a real swarm under faults; ARGS="--rounds 60 --matrix --report FILE" (1000 rounds: 1.5 hours)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONPATH=.dev:. $(BIN)/python -m tests.soak $(ARGS)
 
 fuzz: install ## fuzz everything that reads strangers' bytes; ARGS="--seconds 300 --target ngram-file" (28 targets, a minute each)

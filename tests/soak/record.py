@@ -27,8 +27,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         "|---|---|",
         *_summary(report),
         "",
-        "Resident memory of volunteers that lived throughout, their `p2pd` included, and its growth after the first 100 "
-        "rounds:",
+        "Resident memory of volunteers that lived throughout, with their `p2pd`; growth is that after 100 rounds:",
         "",
         "| volunteer | first round, MiB | last round, MiB | growth |",
         "|---|---|---|---|",
