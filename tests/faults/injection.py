@@ -155,7 +155,7 @@ class Line:
         self._told[message.method] += 1
         values = 0 if self.book is None else values_in(self.book, message, peer_id)
         sender = Sender(self.identity, self.run_digest, self.compression, self.before, index, values)
-        *first, last = ALTERATIONS.get(kind, lambda _, message: [message])(sender, message)
+        *first, last = ALTERATIONS[kind](sender, message) if kind in ALTERATIONS else [message]
         for extra in first:
             await self._try(peer_id, extra, timeout)
         try:

@@ -44,7 +44,7 @@ _NO_REPORT = Expected("did not report on its part")
 _NO_DECISION = Expected("did not decide in time")
 _NO_PART = Expected("did not bring its averaged part|did not report on its part")
 _NO_OUTCOME = Expected("did not propose the outcome")
-_GONE = {
+_GONE: dict[str, tuple[Entry, Entry]] = {
     "meet": (_UNMET, _UNMET),
     "scatter": (_LATE, _LATE),
     "reduce": (

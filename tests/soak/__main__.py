@@ -37,6 +37,9 @@ from tests.integration.small import FAULTY, PATIENCE, next_round, peer_id, round
 from tests.soak.judge import SETTLED_ROUNDS, Round, failures, figures, judge
 from tests.soak.record import markdown
 
+SAID_TWICE = {"duplicate", "replay"}
+"""Faults that add a message to a right one."""
+
 LEAST_PRESENT = 4
 """Volunteers that take part where one has a fault: of fewer, it is no minority."""
 
@@ -98,7 +101,7 @@ class Soak:
         if fault is None:
             return Round(number, close, "", frozenset(), away)
         cut = fault.kind == "cut link"
-        # A quorum is enough for a certificate: what a member says at the very end may come after the report.
+        # A quorum is enough for a certificate: what a member says at the very end, or again, may come after the report.
         told = (
             fault.kind in ALTERATIONS and fault.kind != "replay" and (fault.phase, fault.role) != ("commit", "member")
         )
@@ -126,7 +129,10 @@ class Soak:
             if fault.kind in SIGNALS and names[order[place]] in spared:
                 continue
             ends = [order[place], order[(place + 1) % len(order)]]
-            words = {"round": number, "cell": name_of(fault), "peer": ends[0], "beyond": ends[1]}
+            words: dict[str, Any] = {"round": number, "cell": name_of(fault), "peer": ends[0], "beyond": ends[1]}
+            if fault.kind in SIGNALS and fault.phase != "meet" and self.rng.random() < 0.5:
+                # Not as the phase begins, but when one of the others has taken its message and the next one has not.
+                words = {"round": number, "fault": SIGNALS[fault.kind], "at": fault.method, "peer": ends[0]}
             write_atomically(self.swarm.folder / "fault.json", json.dumps(words).encode())
             return fault, [names[end] for end in ends]
         return None, []
@@ -175,11 +181,13 @@ def _temporary() -> set[str]:
     return {path.name for path in Path(tempfile.gettempdir()).iterdir()}
 
 
-def soak(rounds: int, replicas: int, fault_share: float, seed: int, folder: Path) -> dict[str, Any]:
+def soak(
+    rounds: int, replicas: int, fault_share: float, seed: int, folder: Path, *, slower: float = 1.0
+) -> dict[str, Any]:
     """Run it; the report."""
     before = _temporary()
     began = time.time()
-    swarm = small_swarm(folder, starts_in=2)
+    swarm = small_swarm(folder, starts_in=2, slower=slower)
     run = Soak(swarm, random.Random(seed))
     stopped_short = ""
     try:
@@ -216,15 +224,20 @@ def soak(rounds: int, replicas: int, fault_share: float, seed: int, folder: Path
 @click.option("--replicas", default=8, show_default=True, type=click.IntRange(SPARED + 1))
 @click.option("--fault-share", default=1 / 3, show_default="1/3", type=click.FloatRange(0, 1))
 @click.option("--seed", default=0, show_default=True, type=int)
+@click.option(
+    "--slower", default=1.0, show_default=True, type=click.FloatRange(0.2), help="Length of rounds, times 5 s."
+)
 @click.option("--matrix", is_flag=True, help="Run every cell of the fault matrix once first (some five minutes).")
 @click.option(
     "--report", type=click.Path(dir_okay=False, path_type=Path), help="File for the figures (JSON; .md beside it)."
 )
-def main(rounds: int, replicas: int, fault_share: float, seed: int, matrix: bool, report: Path | None) -> None:
+def main(
+    rounds: int, replicas: int, fault_share: float, seed: int, slower: float, matrix: bool, report: Path | None
+) -> None:
     """Run a swarm for long under faults, and judge what it did."""
     cells = faults.figures(asyncio.run(faults.run_cells(list(faults.BY_NAME)))) if matrix else None
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        found = soak(rounds, replicas, fault_share, seed, Path(folder))
+        found = soak(rounds, replicas, fault_share, seed, Path(folder), slower=slower)
     if cells is not None:
         found["matrix"] = cells
     if report is not None:

@@ -22,7 +22,7 @@ def passed(number: int, fault: str = "", victim: str = "", absent: tuple[str, ..
 
 def test_a_round_counts_when_all_that_were_there_committed_one_state() -> None:
     rounds = [passed(1), passed(2, "nan scatter member", "c"), passed(3, absent=("c",))]
-    named = {"rejected": {"id-of-c": "not finite"}}
+    named: dict[str, Any] = {"rejected": {"id-of-c": "not finite"}}
     events = {
         "a": [report(1), report(2, **named), report(3)],
         "b": [report(1), report(2, **named), report(3)],
