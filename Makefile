@@ -34,7 +34,7 @@ results: install ## run every experiment on DATA (hours; goes on where it stoppe
 test: install ## lint, types and all tests: unit first, then integration with real processes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/test.sh
 
-soak: install ## hundreds of rounds of a real swarm under faults; ARGS="--rounds 60 --report FILE" (1000 rounds: 1.5 hours)
+soak: install ## hundreds of rounds of a real swarm under faults; ARGS="--rounds 60 --matrix --report FILE" (1000 rounds: 1.5 hours)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/links.sh && PYTHONPATH=.dev:. $(BIN)/python -m tests.soak $(ARGS)
 
 soak-serving: install ## 3000 texts from holders that are killed and exchanged, each compared to the byte; ARGS="--texts 50 --report FILE" (all: 45 minutes)

@@ -81,6 +81,8 @@ class RoundBook(Changes):
     """Of each averaged part: the groups that are in it, and the hashes of their decisions."""
     bad_means: dict[str, str] = field(default_factory=dict)
     """Members who sent what cannot be a mean of the accepted updates, and why."""
+    refusals: dict[str, str] = field(default_factory=dict)
+    """Peers that sent what had to be refused, and why; the first word of each."""
     outcome: Outcome | None = None
     candidate: State | None = None
     """The state this peer has voted for."""
@@ -106,8 +108,17 @@ class RoundBook(Changes):
         self.heard.add(peer_id)
         self.notify()
 
+    def note_refusal(self, peer_id: str, reason: str) -> bool:
+        """Something of this peer was refused, for the round's report; whether it is the first time."""
+        if peer_id in self.refusals or len(self.refusals) >= MAX_PRESENT:
+            return False
+        self.refusals[peer_id] = reason
+        return True
+
     def note_presence(self, peer_id: str, presence: Presence) -> None:
-        """A peer says that it takes part."""
+        """A peer says that it takes part; its last word counts."""
+        if self.present.get(peer_id, presence) != presence:
+            self.note_refusal(peer_id, "takes part twice, with different updates")
         self.present[peer_id] = presence
         self.notify()
 
@@ -249,7 +260,8 @@ class RoundBook(Changes):
             raise EntryRefused("not-listed", "the reducer is not in our group")
         if not set(report) <= set(self.senders()):
             raise EntryRefused("not-listed", "the report speaks of peers outside our group")
-        self.reports.setdefault(reducer, dict(report))
+        if self.reports.setdefault(reducer, dict(report)) != report:
+            raise EntryRefused("repeated", "the reducer has reported otherwise already")
         self.notify()
 
     @property
@@ -408,7 +420,8 @@ class RoundBook(Changes):
         members = self.require_members()
         if vote.group != members.group or vote.statement.signer not in members.members:
             raise EntryRefused("not-listed", "the vote is not of this group")
-        self.votes.setdefault(vote.statement.signer, vote)
+        if self.votes.setdefault(vote.statement.signer, vote).ballot != vote.ballot:
+            raise EntryRefused("repeated", "the member has voted for another state already")
         self.notify()
 
     def certify(self, own: Vote, run_digest: bytes) -> Certificate | None:

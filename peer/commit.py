@@ -89,6 +89,11 @@ async def _fetch_missing(exchange: Exchange, outcome: Outcome) -> None:
         everyone = [*passed_on, outcome.statement.signer, members[part], *members]
         return [peer_id for peer_id in dict.fromkeys(everyone) if peer_id != exchange.own_id]
 
+    for part, averaged in outcome.parts.items():
+        if book.result_hashes.get(part, averaged.digest) != averaged.digest:
+            # Who made it has sent others other bytes; of our own part we know that it is the outcome that is wrong.
+            culprit = outcome.statement.signer if part == book.own_part else members[part]
+            book.note_refusal(culprit, f"part {part} as it sent it here is not the one in the outcome")
     await asyncio.gather(
         *(_fetch_part(exchange, part, averaged.digest, sources(part)) for part, averaged in outcome.parts.items())
     )
@@ -109,7 +114,8 @@ async def _fetch_part(exchange: Exchange, part: int, digest: bytes, sources: lis
         await book.wait(lambda: here() or asked[-1].done(), FETCH_PATIENCE * exchange.left(close))
     await book.wait(lambda: here() or all(task.done() for task in asked), exchange.left(close))
     if not here():
-        raise RoundFailed(f"part {part} of the outcome could not be fetched from anyone")
+        signer = exchange.book.outcome.statement.signer if exchange.book.outcome else "the leader"
+        raise RoundFailed(f"part {part} of the outcome of {signer} could not be fetched from anyone")
 
 
 async def _ask_for_part(exchange: Exchange, source: str, part: int, digest: bytes) -> None:

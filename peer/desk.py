@@ -37,6 +37,7 @@ from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
 from blockswarm.peer.line_meter import LineMeter
 from blockswarm.peer.lineage import Lineage
 from blockswarm.peer.states import State
+from blockswarm.peer.watched import Watched
 from blockswarm.swarm.codec import encoded_size, norm_growth
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body
@@ -119,18 +120,29 @@ class Desk:
 
     def register(self, host: Registrar) -> None:
         """Offer the round's methods on ``host``."""
-        host.register("round.meet", self._meet)
-        host.register("round.news", self._news)
-        host.register("round.list", self._list)
-        host.register("round.part", self._part, max_blob=self._part_size, timeout=self._manifest.rounds.seconds)
-        host.register("round.report", self._report)
-        host.register("round.decision", self._decision)
-        host.register("round.sum", self._sum, max_blob=self._sum_size, timeout=self._manifest.rounds.seconds)
-        host.register("round.result", self._result, max_blob=self._result_size, timeout=self._manifest.rounds.seconds)
-        host.register("round.fetch", self._fetch)
-        host.register("round.outcome", self._outcome)
-        host.register("round.vote", self._vote)
+        seconds = self._manifest.rounds.seconds
+        watched = Watched(host, self._note_refusal)
+        watched.register("round.meet", self._meet)
+        watched.register("round.news", self._news)
+        watched.register("round.list", self._list)
+        watched.register("round.part", self._part, max_blob=self._part_size, timeout=seconds)
+        watched.register("round.report", self._report)
+        watched.register("round.decision", self._decision)
+        watched.register("round.sum", self._sum, max_blob=self._sum_size, timeout=seconds)
+        watched.register("round.result", self._result, max_blob=self._result_size, timeout=seconds)
+        host.register("round.fetch", self._fetch)  # to ask for what is not here is nobody's fault
+        watched.register("round.outcome", self._outcome)
+        watched.register("round.vote", self._vote)
         host.register("round.certificate", self._certificate)
+
+    def _note_refusal(self, peer_id: str, method: str, body: dict[str, Any], refusal: RpcRefused) -> None:
+        """Write down who sent what had to be refused: in the round that it names, else in the one in progress."""
+        books = [book for (subject, _), book in self._books.items() if body.get("subject", subject) == subject]
+        named = [book for book in books if book.round == body.get("round")]
+        current = current_round(self._manifest, self._clock)
+        for book in named or [book for book in books if book.round == current]:
+            if book.note_refusal(peer_id, f"refused its {method}: {refusal.text}"):
+                log.info("round %d: refused %s of %s: %s", book.round, method, peer_id, refusal.text)
 
     # -- books -----------------------------------------------------------------------------------------------------
 
@@ -274,6 +286,9 @@ class Desk:
         book = self.book(body["subject"], body["round"])
         if book.members is None:  # the leader's own message may still be under way
             self._accept_list(book, self._statement("list", body["list"]))
+        elif hashlib.sha256(body["list"]).digest() != book.members.group:
+            # Its parts are cut otherwise: by their length an honest sender would look like a faulty one.
+            raise RpcRefused("other-group", "the part is of another list")
         begin, end = book.own_slice
         expected = encoded_size(end - begin, self._manifest.averaging.compression)
         self._enter(lambda: book.check_share(sender, body["values"], length, expected, of=body["of"]))

@@ -233,8 +233,25 @@ def _own_turn(exchange: Exchange, begin: float) -> float:
     deserted = len(candidates) == 1 and (exchange.looking or bool(exchange.replicas))
     if rank == 0 and not deserted and not silent - set(exchange.problems):
         return begin
+    if _may_be_preceded(exchange, silent):
+        rank += 1
     turn = _propose_at(exchange, rank, alive=bool(silent & exchange.answered))
     return max(turn, _heard_at(exchange)) if deserted and _unheard(exchange) else turn
+
+
+def _may_be_preceded(exchange: Exchange, silent: set[str]) -> bool:
+    """Whether a silent replica on record comes before the first we hear: others may hear it, and its list goes first.
+
+    If both proposed at half time, each without the other, half of the members could follow either, and both lists be
+    certified.
+    """
+    first, *_ = leader_order(
+        {*_with_our_parent(exchange), *(silent - set(exchange.problems))},
+        run_digest=exchange.manifest.digest,
+        subject=exchange.book.subject,
+        round_number=exchange.times.round,
+    )
+    return first in silent
 
 
 def _propose_at(exchange: Exchange, rank: int, *, alive: bool) -> float:

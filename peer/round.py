@@ -16,6 +16,7 @@ from blockswarm.peer.exchange import Exchange, RoundFailed, off_loop
 from blockswarm.peer.heads import Head
 from blockswarm.peer.meeting import meet
 from blockswarm.peer.merging import MergeShare, account, plan_share
+from blockswarm.peer.problems import problems_of
 from blockswarm.peer.states import State
 from blockswarm.swarm.policy.contributing import age_of
 from blockswarm.swarm.policy.phases import with_combining
@@ -59,6 +60,7 @@ class RoundResult:
     ahead: list[Head]
     """Peers whose states may win over ours."""
     problems: dict[str, str]
+    """Other peers, and what went wrong when we called them, or was wrong with what they sent."""
     kept_out: dict[str, int]
     """Peers that take no part for a time, because their updates had to be refused, and until which round."""
     bytes_sent: int
@@ -238,7 +240,7 @@ def _result(exchange: Exchange, state: State | None, failure: str, sent: npt.NDA
         sent=sent,
         merged=exchange.merged,
         ahead=[*exchange.ahead, *exchange.apart],
-        problems=dict(exchange.problems),
+        problems=problems_of(exchange),
         kept_out=exchange.standing.out(book.round + 1),
         bytes_sent=exchange.bytes_sent,
         bytes_saved=exchange.bytes_saved,

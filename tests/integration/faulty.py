@@ -9,6 +9,9 @@ It is the real program until the file ``fault.json`` in its working folder names
 ``SIGKILL``, ``SIGSTOP``
     It sends itself this signal: when the phase ``at`` begins, or, if ``at`` is a message, when the first of the other
     members has taken that message and the second has not.
+
+A file with a ``cell`` names one of the fault matrix (``tests/faults``), which ``peer`` has; ``beyond`` is the other end
+of a line that is cut.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +34,10 @@ from blockswarm.peer.exchange import Exchange
 from blockswarm.peer.volunteer import Volunteer
 from blockswarm.swarm.codec import Compression, decode, encode
 from blockswarm.swarm.manifest import EMBEDDING
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # last: there is a folder named blockswarm beside `tests`
+from tests.faults.injection import BEGINS, SIGNALS, Fault, Line
+from tests.faults.table import CELLS, name_of
 
 FILE = Path("fault.json")
 
@@ -54,11 +62,55 @@ def fault_of(exchange: Exchange) -> dict[str, Any]:
     if members is None or exchange.book.subject == EMBEDDING or not FILE.exists():
         return {}
     fault: dict[str, Any] = json.loads(FILE.read_text())
-    if fault["round"] != exchange.times.round:
+    if fault["round"] != exchange.times.round or "cell" in fault:
         return {}
     if exchange.own_id != fault.get("peer", members.members[fault.get("place", 0)]):
         return {}
     return fault
+
+
+def cell_of(exchange: Exchange) -> tuple[Fault | None, str]:
+    """The cell of the matrix that concerns this volunteer in this round, and to whom its line is to be cut."""
+    if exchange.book.subject == EMBEDDING or not FILE.exists():
+        return None, ""
+    words: dict[str, Any] = json.loads(FILE.read_text())
+    if words["round"] != exchange.times.round or "cell" not in words:
+        return None, ""
+    ends = [words["peer"], words["beyond"]]
+    fault = next(fault for fault in CELLS if name_of(fault) == words["cell"])
+    if exchange.own_id not in (ends if fault.kind == "cut link" else ends[:1]):
+        return None, ""
+    return fault, next(end for end in ends if end != exchange.own_id)
+
+
+def with_line(exchange: Exchange, lines: dict[str, Line]) -> None:
+    """Put a line of the matrix between a round and its host; it lives as long as the process, for replays."""
+    if exchange.book.subject == EMBEDDING:
+        return
+    fault, beyond = cell_of(exchange)
+    if exchange.own_id not in lines:
+        compression = exchange.manifest.averaging.compression
+        lines[exchange.own_id] = Line(
+            exchange.caller, exchange.identity, exchange.manifest.digest, compression, exchange.clock
+        )
+    line = lines[exchange.own_id]
+    line.caller = exchange.caller
+    line.begin(fault, exchange.times, exchange.book)
+    exchange.caller = line
+    if fault is None:
+        return
+    on_phase = exchange.on_phase
+
+    def begin(name: str) -> None:
+        on_phase(name)
+        if name != BEGINS[fault.phase]:
+            return
+        if fault.kind in SIGNALS:
+            os.kill(os.getpid(), signal.Signals[SIGNALS[fault.kind]])
+        elif fault.kind == "cut link":
+            line.cut_from.add(beyond)
+
+    exchange.on_phase = begin
 
 
 def strike(fault: dict[str, Any]) -> None:
@@ -70,6 +122,7 @@ def main_with_faults() -> None:
     """Wrap what sends and what begins phases, and run the command."""
     call, exchange_of = Exchange.call, Volunteer._exchange
     struck: dict[int, asyncio.Event] = {}
+    lines: dict[str, Line] = {}
 
     async def faulty_call(
         self: Exchange, peer_id: str, method: str, body: Body, *, blob: bytes = b"", **limits: Any
@@ -92,6 +145,7 @@ def main_with_faults() -> None:
 
     def faulty_exchange(self: Volunteer, *arguments: Any) -> Exchange:
         exchange = exchange_of(self, *arguments)
+        with_line(exchange, lines)
         on_phase = exchange.on_phase
 
         def begin(name: str) -> None:

@@ -157,6 +157,26 @@ async def test_replicas_that_start_at_the_same_instant_agree_on_one_leader(count
     assert len({result.members[0] for result in results}) == 1
 
 
+@pytest.mark.parametrize("count", [4, 8])
+async def test_the_first_two_in_order_that_do_not_hear_each_other_do_not_both_lead(count: int):
+    """Each would make a list without the other, and both lists could get a quorum of the rest."""
+    for seed in range(6):
+        wires = Wires(count, seed=seed)
+        number = wires.next_round()
+        first, second, *_ = leader_order(wires.ids, run_digest=wires.manifest.digest, subject=0, round_number=number)
+        wires.lost |= {(first, second, method) for method in wires[0].methods}
+        wires.lost |= {(second, first, method) for method in wires[0].methods}
+        deliver, rng = wires.deliver, np.random.default_rng(seed)
+
+        async def some_time_later(*message: Any, deliver: Any = deliver, rng: Any = rng) -> Reply:
+            await asyncio.sleep(rng.uniform(0.001, 0.03))
+            return await deliver(*message)
+
+        wires.deliver = some_time_later  # else all of them hear the one that comes first in the loop first
+        results = await wires.round(updates(wires), number=number)
+        assert len({result.state.digest for result in results if result.state}) == 1
+
+
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [

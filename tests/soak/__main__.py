@@ -1,11 +1,14 @@
-"""``python -m tests.soak``: a swarm of one block, in a third of whose rounds something is done to one volunteer.
+"""``python -m tests.soak``: a swarm of one block, in a third of whose rounds one volunteer has a fault.
 
-Real processes on loopback, a small model, short rounds; 1000 of them take about an hour and a half on two cores. At the
-end it says what broke a promise, exits with 1 if anything did, and writes the figures to ``--report``.
+Real processes on loopback, a small model, short rounds; the faults are cells of the matrix (``tests/faults``) drawn at
+random, and ``--matrix`` runs every cell once before the rounds. 1000 rounds take about an hour and a half on two cores.
+At the end it says what broke a promise, exits with 1 if anything did, and writes the figures to ``--report`` as JSON,
+and for people beside it as Markdown.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import platform
 import random
@@ -25,16 +28,29 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from blockswarm.files import write_atomically
 from blockswarm.peer.local import LocalSwarm
 from blockswarm.peer.node import LocalError, Node
+from blockswarm.swarm.policy.leader import leader_order
+from tests.faults import __main__ as faults
+from tests.faults.alterations import ALTERATIONS
+from tests.faults.injection import SIGNALS, Fault
+from tests.faults.table import CELLS, name_of
 from tests.integration.small import FAULTY, PATIENCE, next_round, peer_id, round_times, small_swarm, wait_together
-from tests.soak.judge import BAD_UPDATES, SETTLED_ROUNDS, Round, failures, figures, judge
+from tests.soak.judge import SETTLED_ROUNDS, Round, failures, figures, judge
+from tests.soak.record import markdown
 
-PHASES = ("meet", "scatter", "decide", "gather", "commit")
-MESSAGES = ("round.part", "round.report", "round.result", "round.vote")
+SAID_TWICE = {"duplicate", "replay"}
+"""Faults that add a message to a right one."""
+
+LEAST_PRESENT = 4
+"""Volunteers that take part where one has a fault: of fewer, it is no minority."""
+
 SPARED = 3
 """Volunteers that are never killed or stopped: their memory is watched from the first round to the last."""
 
 LONGEST_STOP = 4
 """Rounds a stopped volunteer sleeps at most."""
+
+DRAWS = 50
+"""Cells drawn until there is one whose culprit may have it in this round."""
 
 AFTER_CLOSE = 1.2
 """Seconds after a round's close in which its reports come."""
@@ -67,30 +83,59 @@ class Soak:
         return [lives[-1] for lives in self.lives.values()]
 
     def one_round(self, fault_share: float) -> None:
-        """Let one round pass, and perhaps do something to one volunteer in it."""
+        """Let one round pass, and perhaps give one volunteer a fault in it."""
         number = next_round(self.swarm)
-        fault, victim = self._arm(number) if self.rng.random() < fault_share else ("", "")
+        fault, ends = self._arm(number) if self.rng.random() < fault_share else (None, [])
         close = round_times(self.swarm, number).close
         time.sleep(max(0.0, close + AFTER_CLOSE - time.time()))
         for node in self.present():
             node.poll()
-        if fault.startswith("SIG"):
-            self._note_struck(victim, number)
-        self.rounds.append(Round(number, close, fault, victim, frozenset(self.away_since)))
+        if fault is not None and fault.kind in SIGNALS:
+            self._note_struck(ends[0], number)
+        self.rounds.append(self._round(number, close, fault, ends))
         self._bring_back(number)
         self._measure(number)
 
-    def _arm(self, number: int) -> tuple[str, str]:
-        names = list(self.lives)
-        kind = self.rng.choice(("SIGKILL", "SIGSTOP", *BAD_UPDATES))
-        able = [name for name in (names[SPARED:] if kind.startswith("SIG") else names) if name not in self.away_since]
-        if not able:
-            return "", ""
-        victim = self.rng.choice(able)
-        at = self.rng.choice(PHASES + MESSAGES) if kind.startswith("SIG") else ""
-        words = {"round": number, "peer": peer_id(self.lives[victim][-1]), "fault": kind, "at": at}
-        write_atomically(self.swarm.folder / "fault.json", json.dumps(words).encode())
-        return f"{kind} {at}".strip(), victim
+    def _round(self, number: int, close: float, fault: Fault | None, ends: list[str]) -> Round:
+        away = frozenset(self.away_since)
+        if fault is None:
+            return Round(number, close, "", frozenset(), away)
+        cut = fault.kind == "cut link"
+        # A quorum is enough for a certificate: what a member says at the very end, or again, may come after the report.
+        told = (
+            fault.kind in ALTERATIONS and fault.kind != "replay" and (fault.phase, fault.role) != ("commit", "member")
+        )
+        culprits = frozenset(peer_id(self.lives[name][-1]) for name in ends[: 2 if cut else 1])
+        return Round(
+            number,
+            close,
+            f"{fault.kind} {fault.phase} {fault.role}",
+            frozenset(ends[: 2 if cut else 1]),
+            away,
+            named=culprits if told and CELLS[fault].named else frozenset(),
+            may_fork=CELLS[fault].may_fork,
+        )
+
+    def _arm(self, number: int) -> tuple[Fault | None, list[str]]:
+        """Draw a cell that one of those present may have in this round, and tell it; the cell, culprit and next one."""
+        names = {peer_id(lives[-1]): name for name, lives in self.lives.items() if name not in self.away_since}
+        order = leader_order(names, run_digest=self.swarm.manifest.digest, subject=0, round_number=number)
+        if len(order) < LEAST_PRESENT:
+            return None, []
+        spared = set(list(self.lives)[:SPARED])
+        for _ in range(DRAWS):
+            fault = self.rng.choice(list(CELLS))
+            place = 0 if fault.role == "leader" else self.rng.randrange(2, len(order))
+            if fault.kind in SIGNALS and names[order[place]] in spared:
+                continue
+            ends = [order[place], order[(place + 1) % len(order)]]
+            words: dict[str, Any] = {"round": number, "cell": name_of(fault), "peer": ends[0], "beyond": ends[1]}
+            if fault.kind in SIGNALS and fault.phase != "meet" and self.rng.random() < 0.5:
+                # Not as the phase begins, but when one of the others has taken its message and the next one has not.
+                words = {"round": number, "fault": SIGNALS[fault.kind], "at": fault.method, "peer": ends[0]}
+            write_atomically(self.swarm.folder / "fault.json", json.dumps(words).encode())
+            return fault, [names[end] for end in ends]
+        return None, []
 
     def _note_struck(self, victim: str, number: int) -> None:
         node = self.lives[victim][-1]
@@ -136,11 +181,13 @@ def _temporary() -> set[str]:
     return {path.name for path in Path(tempfile.gettempdir()).iterdir()}
 
 
-def soak(rounds: int, replicas: int, fault_share: float, seed: int, folder: Path) -> dict[str, Any]:
+def soak(
+    rounds: int, replicas: int, fault_share: float, seed: int, folder: Path, *, slower: float = 1.0
+) -> dict[str, Any]:
     """Run it; the report."""
     before = _temporary()
     began = time.time()
-    swarm = small_swarm(folder, starts_in=2)
+    swarm = small_swarm(folder, starts_in=2, slower=slower)
     run = Soak(swarm, random.Random(seed))
     stopped_short = ""
     try:
@@ -177,15 +224,29 @@ def soak(rounds: int, replicas: int, fault_share: float, seed: int, folder: Path
 @click.option("--replicas", default=8, show_default=True, type=click.IntRange(SPARED + 1))
 @click.option("--fault-share", default=1 / 3, show_default="1/3", type=click.FloatRange(0, 1))
 @click.option("--seed", default=0, show_default=True, type=int)
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="File for the figures (JSON).")
-def main(rounds: int, replicas: int, fault_share: float, seed: int, report: Path | None) -> None:
+@click.option(
+    "--slower", default=1.0, show_default=True, type=click.FloatRange(0.2), help="Length of rounds, times 5 s."
+)
+@click.option("--matrix", is_flag=True, help="Run every cell of the fault matrix once first (some five minutes).")
+@click.option(
+    "--report", type=click.Path(dir_okay=False, path_type=Path), help="File for the figures (JSON; .md beside it)."
+)
+def main(
+    rounds: int, replicas: int, fault_share: float, seed: int, slower: float, matrix: bool, report: Path | None
+) -> None:
     """Run a swarm for long under faults, and judge what it did."""
+    cells = faults.figures(asyncio.run(faults.run_cells(list(faults.BY_NAME)))) if matrix else None
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        found = soak(rounds, replicas, fault_share, seed, Path(folder))
+        found = soak(rounds, replicas, fault_share, seed, Path(folder), slower=slower)
+    if cells is not None:
+        found["matrix"] = cells
     if report is not None:
         write_atomically(report, (json.dumps(found, indent=1) + "\n").encode())
+        write_atomically(report.with_suffix(".md"), markdown(found).encode())
     click.echo(json.dumps(found))
-    problems = failures(found) + ([f"it ended early: {found['stopped_short']}"] if found["stopped_short"] else [])
+    problems = [*failures(found), *(faults.failures(cells) if cells is not None else [])] + (
+        [f"it ended early: {found['stopped_short']}"] if found["stopped_short"] else []
+    )
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
     if rounds <= SETTLED_ROUNDS:

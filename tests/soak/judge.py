@@ -24,11 +24,15 @@ class Round:
     close: float
     """Unix seconds."""
     fault: str
-    """What was done to one volunteer in it; empty for nothing."""
-    victim: str
-    """Its name; empty for nobody."""
+    """What was wrong with one volunteer in it; empty for nothing."""
+    victims: frozenset[str]
+    """Its name, and for a line that was cut the name at the other end, too."""
     absent: frozenset[str]
     """Names of volunteers that were down, stopped, or not back yet when it closed."""
+    named: frozenset[str] = frozenset()
+    """Peers one of whom somebody's report should name."""
+    may_fork: bool = False
+    """Whether the fault can make two certified states, of which the heavier wins (docs/protocol.md §10)."""
 
     @property
     def kind(self) -> str:
@@ -51,13 +55,14 @@ class Verdict:
     """Rounds that committed, by fault."""
     forks: list[str] = field(default_factory=list)
     """Rounds of which two states were committed."""
+    allowed_forks: list[str] = field(default_factory=list)
+    """The same, where the fault can make them."""
+    digests: set[str] = field(default_factory=set)
+    """All states that were committed."""
     late: list[str] = field(default_factory=list)
     """Reports that came too late after the close."""
     unnamed: list[str] = field(default_factory=list)
     """Rounds with a bad update whose sender no report named."""
-
-
-BAD_UPDATES = ("nan", "huge", "short", "reshaped")
 
 
 def judge(rounds: Sequence[Round], events: Mapping[str, Sequence[Event]]) -> Verdict:
@@ -72,35 +77,46 @@ def judge(rounds: Sequence[Round], events: Mapping[str, Sequence[Event]]) -> Ver
     """
     verdict = Verdict()
     reports = {name: _by_round(found) for name, found in events.items()}
-    verdict.forks = _forks(events.values())
+    may_fork = {entry.number for entry in rounds if entry.may_fork}
+    for number, where in _forks(events.values()):
+        (verdict.allowed_forks if number in may_fork else verdict.forks).append(where)
     for entry in rounds:
-        there = [name for name in events if name not in entry.absent and name != entry.victim]
+        there = [name for name in events if name not in entry.absent and name not in entry.victims]
         found = [reports[name].get(entry.number) for name in there]
         digests = {event["digest"] for event in found if event and event["committed"]}
         whole = bool(found) and all(event and event["committed"] for event in found) and len(digests) == 1
         verdict.rounds[entry.kind] += 1
         verdict.committed[entry.kind] += whole
+        verdict.digests |= digests
         if entry.fault:
             verdict.faults[entry.fault] += 1
             verdict.survived[entry.fault] += whole
         late = [event["time"] - entry.close for event in found if event]
         verdict.late += [f"round {entry.number}: {by:.1f} s" for by in late if by > LATE_SECONDS]
-        if entry.fault in BAD_UPDATES and not any(event and event["rejected"] for event in found):
+        if entry.named and not any(event and entry.named & _named_by(event) for event in found):
             verdict.unnamed.append(f"round {entry.number}: {entry.fault}")
     return verdict
+
+
+def _named_by(event: Event) -> set[str]:
+    return {*event["rejected"], *event["problems"]}
 
 
 def _by_round(events: Iterable[Event]) -> dict[int, Event]:
     return {event["round"]: event for event in events if event["event"] == "round" and event["subject"] == 0}
 
 
-def _forks(all_events: Iterable[Iterable[Event]]) -> list[str]:
+def _forks(all_events: Iterable[Iterable[Event]]) -> list[tuple[int, str]]:
     committed: dict[tuple[int, int], set[str]] = {}
     for events in all_events:
         for event in events:
             if event["event"] == "round" and event["committed"]:
                 committed.setdefault((event["round"], event["subject"]), set()).add(event["digest"])
-    return [f"round {number} of subject {subject}" for (number, subject), found in committed.items() if len(found) > 1]
+    return [
+        (number, f"round {number} of subject {subject}")
+        for (number, subject), found in committed.items()
+        if len(found) > 1
+    ]
 
 
 def growth(samples: Sequence[tuple[int, float]]) -> float | None:
@@ -140,7 +156,9 @@ def figures(
             fault: {"rounds": count, "commit_rate": share(verdict.survived[fault], count)}
             for fault, count in sorted(verdict.faults.items())
         },
+        "states_committed": len(verdict.digests),
         "forks": verdict.forks,
+        "forks_by_a_line_cut_in_the_meeting": verdict.allowed_forks,
         "late_reports": verdict.late,
         "bad_updates_nobody_named": verdict.unnamed,
         "memory": {
