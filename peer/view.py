@@ -25,6 +25,8 @@ MIN_PAUSE = 0.2
 LOOKUP_SECONDS = 8.0
 """A look at the directory that takes longer is given up; the next one comes soon."""
 
+MET_ROUNDS = 2.0
+"""Rounds for which a replica that was met is called again, though its record is not to be found."""
 
 MOST_RECORDS = 1024
 """Records kept of a block, the newest ones."""
@@ -74,6 +76,8 @@ class SwarmView:
         self._own_id = own_id
         self._clock = clock
         self._records: dict[int, list[BlockRecord]] = {}
+        self._met: dict[int, dict[str, float]] = {}
+        """Of each subject: who was met in a round, and until when that counts."""
 
     async def refresh(self) -> bool:
         """Look every block up once, bounded; a block that cannot be looked up keeps what was known of it.
@@ -148,9 +152,30 @@ class SwarmView:
         return list(newest.values())
 
     def replicas(self, subject: int) -> tuple[str, ...]:
-        """Peer ids that average ``subject`` with us: of the embedding all training peers, of a block its replicas."""
+        """Peer ids that average ``subject`` with us: of the embedding all training peers, of a block its replicas.
+
+        Who was met lately is among them, unless its record says otherwise: where a line is full, records expire before
+        new ones are stored, and two that cannot find each other would each go on alone.
+        """
         blocks = None if subject == EMBEDDING else (subject,)
-        return tuple(sorted(record.peer_id for record in self.records(blocks) if record.state == "TRAINING"))
+        there = {record.peer_id for record in self.records(blocks) if record.state == "TRAINING"}
+        return tuple(sorted(there | self._met_lately(subject)))
+
+    def met(self, subject: int, peer_ids: Iterable[str]) -> None:
+        """Note who took part in a round of ``subject``, as far as it was heard."""
+        now = self._clock.now()
+        until = now + MET_ROUNDS * self._manifest.rounds.seconds
+        before = {peer_id: moment for peer_id, moment in self._met.get(subject, {}).items() if moment > now}
+        self._met[subject] = before | dict.fromkeys(set(peer_ids) - {self._own_id}, until)
+
+    def _met_lately(self, subject: int) -> set[str]:
+        now = self._clock.now()
+        met = {peer_id for peer_id, until in self._met.get(subject, {}).items() if until > now}
+        blocks = self._manifest.subjects if subject == EMBEDDING else (subject,)
+        on_record = {
+            record.peer_id for block in blocks for record in self._records.get(block, ()) if record.expires > now
+        }
+        return met - on_record
 
     def everyone(self, subject: int) -> tuple[str, ...]:
         """Peer ids on record for ``subject``, those that are still joining included."""

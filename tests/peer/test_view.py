@@ -97,6 +97,20 @@ async def test_who_is_not_found_is_there_until_its_record_expires_or_it_says_goo
     assert view.replicas(0) == ()
 
 
+async def test_who_was_met_is_called_again_for_two_rounds_though_its_record_cannot_be_found():
+    """Two whose lines were full found no records of each other, and each committed alone."""
+    clock, directory = ManualClock(), ListedDirectory(record(SECOND, 0, "OFFLINE"), record(THIRD, 0, "CONTRIBUTING"))
+    view = SwarmView(directory, MANIFEST, OWN, clock)
+    await view.refresh()
+    view.met(0, [OWN, FIRST, SECOND, THIRD])
+    assert view.replicas(0) == (FIRST,)  # the others say themselves that they take no part
+    await clock.advance(1.5 * MANIFEST.rounds.seconds)
+    view.met(0, [OWN])
+    assert view.replicas(0) == (FIRST,)
+    await clock.advance(1.5 * MANIFEST.rounds.seconds)
+    assert view.replicas(0) == ()
+
+
 async def test_a_peer_that_moved_is_there_although_its_former_block_says_that_it_left():
     view = await seen(record(FIRST, 0, "OFFLINE"), record(FIRST, 2))
     assert view.everyone(2) == view.everyone(EMBEDDING) == (FIRST,)
