@@ -113,7 +113,7 @@ class Partition:
         """Where a replica finds newer states."""
         ids = [holder.identity.peer_id for holder in holders]
         connection = SimpleNamespace(
-            host=SimpleNamespace(call=self.wires.caller(replica).call),
+            host=SimpleNamespace(call=self.wires.caller(replica).call, peer_id=replica.identity.peer_id),
             view=SimpleNamespace(holders=lambda subject: ids),
             manifest=self.wires.manifest,
             clock=self.wires.clock,
