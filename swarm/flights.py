@@ -97,10 +97,9 @@ class Flights:
         self._session = session
         self._flying: deque[Flight] = deque()
         self._trip = 0
+        self._ahead = 0  # questions asked ahead since one landed
         self.guess = b""
         """Bytes after the text that are asked about."""
-        self.asked_ahead = 0
-        """Questions asked before the answer to the one before was back, since `take_trips`."""
 
     def __len__(self) -> int:
         return len(self._flying)
@@ -132,12 +131,14 @@ class Flights:
         """
         behind = len(self.guess)
         ahead = bool(self._flying)
-        self.asked_ahead += ahead
+        self._ahead += ahead
         self._flying.append(Flight(self._session, chunk, ask, behind if ahead else 0, self._trip + 1))
         self.guess = (self.guess + draft)[: self.end - length]
 
-    def land(self, bytes_right: int, rows: int) -> int:
-        """The first one's rows have been used; returns the round trips that this makes more.
+    def land(self, bytes_right: int, rows: int) -> None:
+        """The first one's rows have been used; corrects ``session.waits``, which every question counts in.
+
+        Of questions asked side by side only one was waited for: a round trip more if this one belongs to a later one.
 
         Parameters
         ----------
@@ -146,11 +147,12 @@ class Flights:
         """
         flight = self._flying.popleft()
         more, self._trip = flight.trip - self._trip, flight.trip
+        self._session.waits += (more if flight.behind else 0) - self._ahead
+        self._ahead = 0
         if bytes_right == rows:
             self.guess = self.guess[rows:]
         else:
             self.forget()
-        return more
 
     def forget(self) -> None:
         """Expect nothing more of those under way. They end by themselves, and leave their streams for the next."""
