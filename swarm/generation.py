@@ -167,7 +167,7 @@ class Generation:
             return False
         unanswered = len(flights.guess)
         most = text.left - 1 - unanswered
-        if not unanswered or not drafting.would(most, unanswered):
+        if not unanswered or not self._session.may_ask_ahead or not drafting.would(most, unanswered):
             return False
         with trio.move_on_after(WRITING_SECONDS):
             await flights.first.landed()

@@ -11,6 +11,7 @@ import trio
 
 from blockswarm.swarm.drafting.drafting import PacedDrafting
 from blockswarm.swarm.flights import MOST_FLIGHTS
+from blockswarm.swarm.link import KEPT_STREAMS
 from blockswarm.swarm.options import Writing
 from blockswarm.swarm.policy.drafting import LONGEST_UNANSWERED, PIECE, DraftPace
 from blockswarm.swarm.report import CallReport
@@ -94,6 +95,21 @@ def test_what_is_under_way_is_bounded(model: Model, plain: Callable[..., bytes])
 
     ahead(model, script, size=1, spoil=spoil, **asked)
     assert most == MOST_FLIGHTS
+
+
+def test_nothing_is_asked_ahead_where_other_texts_of_this_client_take_the_calls(
+    model: Model, plain: Callable[..., bytes]
+) -> None:
+    asked = {"max_bytes": BYTES, "seed": 1, "temperature": 1.0}
+    script = plain(b"The ", **asked)
+
+    def spoil(swarm: Swarm) -> None:
+        far(swarm)
+        for peer in swarm.ids.values():
+            swarm.core.link._limits[peer] = trio.Semaphore(KEPT_STREAMS)
+
+    text, report, _ = ahead(model, script, size=5, spoil=spoil, **asked)
+    assert text == script and report.round_trips == 8  # as one by one
 
 
 def test_a_session_stays_with_its_holders_though_others_are_idle(model: Model, plain: Callable[..., bytes]) -> None:
