@@ -96,6 +96,7 @@ class Flights:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._flying: deque[Flight] = deque()
+        self._forgotten: list[Flight] = []
         self._trip = 0
         self._ahead = 0  # questions asked ahead since one landed
         self.guess = b""
@@ -156,11 +157,12 @@ class Flights:
 
     def forget(self) -> None:
         """Expect nothing more of those under way. They end by themselves, and leave their streams for the next."""
+        self._forgotten = [flight for flight in (*self._forgotten, *self._flying) if not flight.back]
         self._flying.clear()
         self.guess = b""
 
     def give_up(self) -> None:
-        """End all of them."""
-        for flight in self._flying:
-            flight.give_up()
+        """End all of them, also those that nothing is expected of."""
         self.forget()
+        for flight in self._forgotten:
+            flight.give_up()
