@@ -118,13 +118,13 @@ class ServingQueue:
         self._time = TimeShare(SAVED_SECONDS, clock.now())
         self._load = _Load()
         self._pace = self._processor_pace = 1e-4  # seconds a position, and processor seconds
-        self._usual_seconds = 0.01  # of a request
+        self._usual_seconds = self._usual_processor = 0.01  # of a request
         self._pump: asyncio.Task[None] | None = None
 
     @property
     def requests_per_second(self) -> float:
-        """Requests that can be answered, from the time recent ones took."""
-        return self._share() / max(1e-4, self._usual_seconds)
+        """Requests that can be answered, from the time and the processor time that recent ones took."""
+        return 1.0 / max(1e-4, self._usual_seconds, self._usual_processor / self._share())
 
     @property
     def expected_wait(self) -> float:
@@ -225,6 +225,7 @@ class ServingQueue:
         self._pace += 0.2 * (seconds / work - self._pace)
         self._processor_pace += 0.2 * (used / work - self._processor_pace)
         self._usual_seconds += 0.2 * (seconds / len(jobs) - self._usual_seconds)
+        self._usual_processor += 0.2 * (used / len(jobs) - self._usual_processor)
         for job, result in zip(jobs, results, strict=True):
             if not job.done.done():
                 job.done.set_result(result)

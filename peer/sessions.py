@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from blockswarm.dht.errors import RpcRefused
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.mixing import sweep_noise
+from blockswarm.model.windows import shared
 from blockswarm.swarm.memory import cache_bytes, session_bytes
 from blockswarm.swarm.policy.sessions import SessionBook
 from blockswarm.swarm.session_messages import SessionRequest, text_check
@@ -76,6 +77,16 @@ class _Held:
             return None
         text = self.text[start - self.start : at - self.start]
         return text if text_check(text) == check else None
+
+    def same(self, request: SessionRequest) -> int:
+        """Absolute position up to which the text goes on here as in a request that begins behind its start.
+
+        A client that asks ahead sends what it asked about before its answer is back once more. In a sweep nothing is
+        the same: z of the new bytes is what the next block waits for.
+        """
+        if request.seed is not None or not self.start < request.at:
+            return request.at
+        return request.at + shared(request.new, self.text[request.at - self.start :])
 
 
 @dataclass
@@ -145,11 +156,12 @@ class HolderSessions:
         Only looks, so it may be asked off the worker: at worst it counts what the worker is just changing.
         """
         request, held = asked.request, self._held.get((asked.client, asked.request.session))
-        caches = held.caches.copy() if held is not None and held.kind == (*asked.states, request.seed) else {}
+        known = held is not None and held.kind == (*asked.states, request.seed) and request.at > asked.windows[0][0]
+        caches, same = (held.caches.copy(), held.same(request)) if held is not None and known else ({}, 0)
         due = 0
         for begin, stop, take in asked.windows:
-            known = caches[begin].length if begin in caches else 0
-            due += stop - begin - max(0, min(known, request.at - begin, take))
+            length = caches[begin].length if begin in caches else 0
+            due += stop - begin - max(0, min(length, same - begin, take))
         return due
 
     def keep_only(self, alive: Container[bytes]) -> None:
@@ -205,8 +217,9 @@ class HolderSessions:
             held = None
         text += request.new
         caches = {begin: cache for begin, cache in held.caches.items() if begin >= start} if held else {}
+        same = held.same(request) if held else 0
         for begin, cache in caches.items():
-            cache.truncate(max(0, request.at - begin))
+            cache.truncate(max(0, same - begin))
         plan = []
         for begin, stop, take in asked.windows:
             cache = caches.pop(begin) if begin in caches else reader.open()

@@ -226,7 +226,7 @@ class Core:
 
     async def _refresh_beside(self) -> None:
         try:
-            await self.survey(fresh=True)
+            await self.survey()
         except ClientError as error:
             self._records_at = trio.current_time()  # do not try again at once; whoever needs a holder will say so
             self.notify("refused", f"the directory could not be read: {error}")

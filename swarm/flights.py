@@ -96,11 +96,11 @@ class Flights:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._flying: deque[Flight] = deque()
+        self._forgotten: list[Flight] = []
         self._trip = 0
+        self._ahead = 0  # questions asked ahead since one landed
         self.guess = b""
         """Bytes after the text that are asked about."""
-        self.asked_ahead = 0
-        """Questions asked before the answer to the one before was back, since `take_trips`."""
 
     def __len__(self) -> int:
         return len(self._flying)
@@ -132,12 +132,14 @@ class Flights:
         """
         behind = len(self.guess)
         ahead = bool(self._flying)
-        self.asked_ahead += ahead
+        self._ahead += ahead
         self._flying.append(Flight(self._session, chunk, ask, behind if ahead else 0, self._trip + 1))
         self.guess = (self.guess + draft)[: self.end - length]
 
-    def land(self, bytes_right: int, rows: int) -> int:
-        """The first one's rows have been used; returns the round trips that this makes more.
+    def land(self, bytes_right: int, rows: int) -> None:
+        """The first one's rows have been used; corrects ``session.waits``, which every question counts in.
+
+        Of questions asked side by side only one was waited for: a round trip more if this one belongs to a later one.
 
         Parameters
         ----------
@@ -146,19 +148,21 @@ class Flights:
         """
         flight = self._flying.popleft()
         more, self._trip = flight.trip - self._trip, flight.trip
+        self._session.waits += (more if flight.behind else 0) - self._ahead
+        self._ahead = 0
         if bytes_right == rows:
             self.guess = self.guess[rows:]
         else:
             self.forget()
-        return more
 
     def forget(self) -> None:
         """Expect nothing more of those under way. They end by themselves, and leave their streams for the next."""
+        self._forgotten = [flight for flight in (*self._forgotten, *self._flying) if not flight.back]
         self._flying.clear()
         self.guess = b""
 
     def give_up(self) -> None:
-        """End all of them."""
-        for flight in self._flying:
-            flight.give_up()
+        """End all of them, also those that nothing is expected of."""
         self.forget()
+        for flight in self._forgotten:
+            flight.give_up()

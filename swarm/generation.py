@@ -140,9 +140,7 @@ class Generation:
         verified = text.add_verified(rows, guess)
         self._alone = not verified.settled
         drafted = min(len(guess), len(rows))
-        ahead, more = flights.asked_ahead, flights.land(verified.right if not text.ended else -1, len(rows))
-        session.waits += (more if flight.behind else 0) - ahead
-        flights.asked_ahead = 0
+        flights.land(verified.right if not text.ended else -1, len(rows))
         if self._drafting is not None:
             self._drafting.note(
                 told + guess[: len(rows) - 1],
@@ -169,7 +167,7 @@ class Generation:
             return False
         unanswered = len(flights.guess)
         most = text.left - 1 - unanswered
-        if not unanswered or not drafting.would(most, unanswered):
+        if not unanswered or not self._session.may_ask_ahead or not drafting.would(most, unanswered):
             return False
         with trio.move_on_after(WRITING_SECONDS):
             await flights.first.landed()

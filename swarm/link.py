@@ -31,6 +31,9 @@ DIAL_STAGGER = 0.25
 MAX_STREAMS = 16
 """Calls to one peer at a time; more wait. Well under the 64 streams at which p2pd was seen to lose data."""
 
+KEPT_STREAMS = MAX_STREAMS // 2
+"""Of these, those for calls that somebody waits for; see `Link.idle`."""
+
 IDLE_SECONDS = 45.0
 """A stream unused for longer is not used again: servers end theirs after 60 s."""
 
@@ -140,6 +143,11 @@ class Link:
         """Whether a connection to ``peer_id`` is open."""
         held = self._connections.get(peer_id)
         return held is not None and held.alive
+
+    def idle(self, peer_id: str) -> bool:
+        """Whether a call to ``peer_id`` that may turn out to be in vain keeps none waiting that is needed."""
+        limit = self._limits.get(peer_id)
+        return limit is None or limit.value > KEPT_STREAMS
 
     async def call(
         self,

@@ -111,6 +111,11 @@ class Session:
         self._absent: dict[int, tuple[float, float]] = {}  # block → (asked again at, how long it was left out)
         core.sessions.add(self)
 
+    @property
+    def may_ask_ahead(self) -> bool:
+        """Whether a question that may be in vain keeps none waiting that this client's other texts need."""
+        return all(map(self.core.link.idle, self._using.values()))
+
     async def ask(self, question: Question[T]) -> T:
         """The checked answer to ``question`` from whichever holder gives it.
 

@@ -15,7 +15,7 @@ that the callers took.
 * ``cores``: processor time by the second, over that at rest: of the callers, and of all volunteers together for their
   event loops, their other threads (answers) and their daemons; ``training`` is all of the training threads'
 * ``serving``: of the volunteer that served most, the share of the wall clock that its serving thread was at work
-  (``--serve-share`` bounds it), and the processor time that this thread took, per second
+  and the processor time that this thread took, per second (which ``--serve-share`` bounds, against training's)
 * ``lost``: texts that ended in an error; ``refused``: single requests that were turned down (busy) and asked again
 """
 

@@ -47,10 +47,8 @@ class Answer:
     def __init__(self, name: str, model: str, created: int, order: Order) -> None:
         self._common = {"id": name, "object": "text_completion", "created": created, "model": model}
         self._order = order
-        self._named: tuple[Mapping[str, object] | None, str | None] = (
-            None,
-            None,
-        )  # the last pin, and what it is called
+        self._pin: Mapping[str, object] | None = None  # the last one
+        self._named: str | None = None  # what it is called
         self.tokens = 0
         """Bytes generated so far."""
 
@@ -81,9 +79,9 @@ class Answer:
         """The name of the states, which seldom change from chunk to chunk."""
         if len(pins) != 1:
             return fingerprint_of(pins)
-        if pins[0] != self._named[0]:
-            self._named = pins[0], fingerprint_of(pins)
-        return self._named[1]
+        if pins[0] != self._pin:
+            self._pin, self._named = pins[0], fingerprint_of(pins)
+        return self._named
 
     def _usage(self) -> dict[str, int]:
         prompt = self._order.prompt_tokens

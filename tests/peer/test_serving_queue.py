@@ -173,6 +173,7 @@ async def test_what_counts_is_processor_time_and_every_request_costs_some_outsid
     elapsed, done = bench.clock.now() - began, sum(task.done() for task in asked)
     assert bench.queue.cpu_seconds == pytest.approx(bench.queue.busy_seconds / 2)
     taken = bench.queue.cpu_seconds + done * REQUEST_SECONDS
+    assert bench.queue.requests_per_second == pytest.approx(0.3 / (0.1 + REQUEST_SECONDS), rel=0.01)
     assert 0.25 * elapsed < taken <= 0.3 * elapsed + SAVED_SECONDS + bench.seconds
     for task in asked:
         task.cancel()

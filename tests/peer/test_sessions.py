@@ -114,6 +114,18 @@ def test_only_what_is_new_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert computed == [[20], [4], [6], [10, 24], [1], [1, 7]]
 
 
+def test_what_was_asked_ahead_is_not_computed_again_though_its_answer_is_not_back() -> None:
+    desk = Desk()
+    desk(ask(TEXT[:10], 9, 0))
+    for first, end in ((10, 14), (14, 18), (18, 26)):
+        asked = ask(TEXT[:end], first, 10)  # the client has the answer to the first question only
+        assert desk.sessions.due(asked) == end - first
+        assert same(desk(asked), alone(TEXT[:end], first))
+    wrong = ask(TEXT[:12] + b"?" + TEXT[13:20], 11, 11)
+    assert desk.sessions.due(wrong) == 9  # row 11 is wanted, whatever is known of it
+    assert same(desk(wrong), alone(TEXT[:12] + b"?" + TEXT[13:20], 11))
+
+
 def test_several_sessions_are_computed_together_as_each_would_be_by_itself() -> None:
     desk = Desk()
     texts = [TEXT[n : n + length] for n, length in ((0, 5), (50, 31), (90, 60), (7, 1))]

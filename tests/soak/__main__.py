@@ -37,9 +37,6 @@ from tests.integration.small import FAULTY, PATIENCE, next_round, peer_id, round
 from tests.soak.judge import SETTLED_ROUNDS, Round, failures, figures, judge
 from tests.soak.record import markdown
 
-SAID_TWICE = {"duplicate", "replay"}
-"""Faults that add a message to a right one."""
-
 LEAST_PRESENT = 4
 """Volunteers that take part where one has a fault: of fewer, it is no minority."""
 

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from blockswarm.swarm.drafting.drafting import PacedDrafting
+from blockswarm.swarm.errors import DeadlineError
 from blockswarm.swarm.flights import MOST_FLIGHTS
+from blockswarm.swarm.generation import Generation
+from blockswarm.swarm.link import KEPT_STREAMS
+from blockswarm.swarm.operations import open_session
 from blockswarm.swarm.options import Writing
 from blockswarm.swarm.policy.drafting import LONGEST_UNANSWERED, PIECE, DraftPace
 from blockswarm.swarm.report import CallReport
@@ -96,6 +101,21 @@ def test_what_is_under_way_is_bounded(model: Model, plain: Callable[..., bytes])
     assert most == MOST_FLIGHTS
 
 
+def test_nothing_is_asked_ahead_where_other_texts_of_this_client_take_the_calls(
+    model: Model, plain: Callable[..., bytes]
+) -> None:
+    asked = {"max_bytes": BYTES, "seed": 1, "temperature": 1.0}
+    script = plain(b"The ", **asked)
+
+    def spoil(swarm: Swarm) -> None:
+        far(swarm)
+        for peer in swarm.ids.values():
+            swarm.core.link._limits[peer] = trio.Semaphore(KEPT_STREAMS)
+
+    text, report, _ = ahead(model, script, size=5, spoil=spoil, **asked)
+    assert text == script and report.round_trips == 8  # as one by one
+
+
 def test_a_session_stays_with_its_holders_though_others_are_idle(model: Model, plain: Callable[..., bytes]) -> None:
     asked = {"max_bytes": BYTES, "seed": 1, "temperature": 1.0}
     _, _, swarm = ahead(model, plain(b"The ", **asked), size=4, **asked)
@@ -170,6 +190,29 @@ def test_a_text_that_ends_at_a_stop_string_leaves_nothing_behind(model: Model, p
     stopped = script[: script.index(stop, 4)]
     text, report, _ = ahead(model, script, size=4, stop=stop, **asked)
     assert text == stopped and report.finish_reason == "stop"
+
+
+def test_a_text_that_is_given_up_leaves_no_question_under_way(model: Model, plain: Callable[..., bytes]) -> None:
+    """Neither those that it waits for nor those behind a wrong guess, of which nothing is expected any more."""
+    script = plain(b"The ", max_bytes=BYTES, seed=1, temperature=1.0)
+    asked = Writing(max_bytes=BYTES, seed=1, temperature=1.0, timeout=5.0)
+
+    async def story() -> None:
+        async with trio.open_nursery() as nursery:
+            swarm, report = Swarm(nursery, model, *HOLDERS), CallReport("generate", "parallel")
+            session = await open_session(swarm.core, None, None, report)
+            answers = iter([FAR] * SMALL.blocks)
+            for holder in swarm.holders.values():
+                holder.seconds = lambda size: next(answers, 3600.0)
+            generation = Generation(session, b"The ", asked, PacedDrafting(Scripted(script, wrong=2), Ahead(3)))
+            with pytest.raises(DeadlineError):
+                await generation.whole()
+            assert report.bytes > 0  # a guess was wrong, and what was behind it is forgotten
+            await wait_all_tasks_blocked()
+            assert not any(known.in_flight for known in swarm.core.router._holders.values())
+            nursery.cancel_scope.cancel()
+
+    trio.run(story, clock=MockClock(autojump_threshold=0))
 
 
 def test_rows_kept_of_a_text_are_those_it_was_drawn_from(model: Model, plain: Callable[..., bytes]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -73,8 +73,12 @@ def test_a_survey_names_what_sessions_at_work_are_pinned_to_and_nothing_else() -
 
 
 def test_a_session_waits_for_a_survey_only_when_nothing_recent_is_known() -> None:
-    """Over a long line each survey costs two round trips, and what it finds is seldom new."""
-    waited: list[tuple[float, int]] = []
+    """Over a long line each survey costs two round trips, and what it finds is seldom new.
+
+    Records live longer than offers: beside a session, too, only what is old is asked for again.
+    """
+    waited: list[tuple[float, int, int]] = []
+    collected: list[list[int]] = []
 
     async def story() -> None:
         async with trio.open_nursery() as nursery:
@@ -84,15 +88,19 @@ def test_a_session_waits_for_a_survey_only_when_nothing_recent_is_known() -> Non
                 world.book.refreshed.append(list(blocks))
                 await trio.sleep(0.5)
 
+            async def collect(blocks: Sequence[int]) -> None:
+                collected.append(list(blocks))
+
             world.book.refresh = refresh
+            world.core._collect_offers = collect  # type: ignore[method-assign]
             for pause in (0.0, OFFERS_SECONDS / 2, OFFERS_SECONDS, USABLE_SECONDS + 1):
                 await trio.sleep(pause)
                 began = trio.current_time()
                 await world.core.look_around()
                 seconds = trio.current_time() - began
                 await trio.sleep(1.0)  # what goes on beside it has ended
-                waited.append((seconds, len(world.book.refreshed)))
+                waited.append((seconds, len(world.book.refreshed), len(collected)))
             nursery.cancel_scope.cancel()
 
     trio.run(story, clock=MockClock(autojump_threshold=0))
-    assert waited == [(0.5, 1), (0.0, 1), (0.0, 2), (0.5, 3)]
+    assert waited == [(0.5, 1, 1), (0.0, 1, 1), (0.0, 1, 2), (0.5, 2, 3)]

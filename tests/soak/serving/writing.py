@@ -19,7 +19,7 @@ from blockswarm.model.sampling import is_settled
 from blockswarm.swarm import SwarmClient
 from blockswarm.swarm.continuation import EMPTY_PROMPT, Continuation
 from blockswarm.swarm.options import Writing
-from blockswarm.swarm.policy.drafting import DraftPace
+from blockswarm.swarm.policy.drafting import LONGEST_UNANSWERED, DraftPace
 from tests.soak.serving.judge import Outcome, first_difference
 from tests.soak.serving.plan import Cell
 from tests.soak.serving.world import MODEL, World
@@ -213,14 +213,22 @@ class Stage:
 
 @contextmanager
 def fixed_length(length: int) -> Iterator[None]:
-    """Have drafts be of so many bytes, while there is room; 0: of as many as pay."""
-    usual = DraftPace.length
+    """Have drafts be of so many bytes, while there is room; 0: of as many as pay.
+
+    Where several questions may be under way as many are as can be, each with a draft of that length.
+    """
+    usual, usual_piece = DraftPace.length, DraftPace.piece
+
+    def piece(self: DraftPace, most: int, unanswered: int) -> int:
+        return min(most, length, LONGEST_UNANSWERED - unanswered)
+
     if length:
         DraftPace.length = lambda self, most: min(most, length)  # type: ignore[method-assign]
+        DraftPace.piece = piece  # type: ignore[method-assign]
     try:
         yield
     finally:
-        DraftPace.length = usual  # type: ignore[method-assign]
+        DraftPace.length, DraftPace.piece = usual, usual_piece  # type: ignore[method-assign]
 
 
 def write_all(
