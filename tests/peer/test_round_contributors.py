@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
 from blockswarm.dht.identity import Identity
+from blockswarm.dht.rpc import Reply
 from blockswarm.peer.exchange import Exchange, Guest
 from blockswarm.peer.round import RoundResult
 from blockswarm.peer.states import State
@@ -91,6 +95,33 @@ async def test_two_sponsors_bring_the_same_contributor_in_once():
     age = number - 1
     assert results[1].contributed == {SLOW.peer_id: age}
     assert results[1].state.samples == int(48 + SAMPLES * staleness_discount(age, 0.5))
+
+
+async def test_a_sponsor_sends_a_reducer_the_contributors_slice_when_its_own_is_there():
+    wires = Wires(3)
+    number = wires.next_round()
+    sponsor = wires[0]
+    exchange = wires.exchange(sponsor, number, updates(wires)[0], 16)
+    exchange.guests = (guest(wires, late_update(wires), number, sponsor.state),)
+    call, seen = exchange.caller.call, []
+
+    async def slowly(peer_id: str, method: str, body: Mapping[str, Any], **rest: Any) -> Reply:
+        if method == "round.part":
+            seen.append((peer_id, "of" in body, "begins"))
+            await asyncio.sleep(0.02)
+        reply = await call(peer_id, method, body, **rest)
+        if method == "round.part":
+            seen.append((peer_id, "of" in body, "is there"))
+        return reply
+
+    exchange.caller.call = slowly
+    others = [wires.exchange(replica, number, updates(wires)[0], 16) for replica in list(wires.replicas.values())[1:]]
+    results = await wires.run([exchange, *others])
+    one_digest(results)
+    assert results[1].contributed.keys() == {SLOW.peer_id}
+    for peer_id in wires.ids[1:]:
+        told = [entry[1:] for entry in seen if entry[0] == peer_id]
+        assert told == [(False, "begins"), (False, "is there"), (True, "begins"), (True, "is there")]
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3])
