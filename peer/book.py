@@ -18,7 +18,7 @@ from blockswarm.peer.evidence import EntryRefused, check_decision, check_outcome
 from blockswarm.peer.states import State
 from blockswarm.swarm.policy.acceptance import PartReport, quorum
 from blockswarm.swarm.policy.grouping import Seats
-from blockswarm.swarm.policy.parts import UNKNOWN, Line
+from blockswarm.swarm.policy.parts import UNKNOWN, Bandwidth
 from blockswarm.swarm.statements import Certificate, Contribution, Decision, MemberList, Outcome, Vote
 
 __all__ = ["EntryRefused", "Presence", "RoundBook"]
@@ -34,7 +34,7 @@ class Presence:
     parent: bytes
     samples: int
     reachable: bool
-    line: Line = UNKNOWN
+    line: Bandwidth = UNKNOWN
     guests: tuple[Contribution, ...] = ()
     """Contributors whose updates it brings in beside its own."""
 

@@ -44,7 +44,7 @@ from blockswarm.swarm.fields import Body
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.acceptance import PartReport
 from blockswarm.swarm.policy.contributing import age_of, age_problem, staleness_discount, takes_late_work
-from blockswarm.swarm.policy.parts import Line
+from blockswarm.swarm.policy.parts import Bandwidth
 from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of, with_combining
 from blockswarm.swarm.policy.robust import growth_of
 from blockswarm.swarm.policy.standing import Standing
@@ -233,7 +233,7 @@ class Desk:
         body, book = self._open(request, MEET)
         self._enter(lambda: book.note_heard(request.peer_id))
         if self._clock.now() <= self.times(book.round).meet_end:
-            line = Line(body["up"], body["down"])
+            line = Bandwidth(body["up"], body["down"])
             guests = tuple(self._contribution(raw) for raw in body["guests"])
             presence = Presence(body["parent"], body["samples"], body["reachable"], line, guests)
             book.note_presence(request.peer_id, presence)

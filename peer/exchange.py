@@ -22,7 +22,7 @@ from blockswarm.peer.lineage import Lineage
 from blockswarm.peer.merging import Merge, MergeShare
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest
-from blockswarm.swarm.policy.parts import Line
+from blockswarm.swarm.policy.parts import Bandwidth
 from blockswarm.swarm.policy.phases import RoundTimes
 from blockswarm.swarm.policy.standing import Standing
 from blockswarm.swarm.statements import Contribution
@@ -85,7 +85,7 @@ class Exchange:
     reachable: bool = True
     meter: LineMeter = field(default_factory=LineMeter)
     """What this peer knows of its line, for the size of its part; learns from what is sent here."""
-    line: Line = field(init=False)
+    line: Bandwidth = field(init=False)
     """The same as the round begins: what is announced, and then stands in the list."""
     may_be_alone: bool = True
     """Whether a round without others is ours to commit: not when this peer may have lost touch with them."""
