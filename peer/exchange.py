@@ -18,7 +18,6 @@ from blockswarm.dht.rpc import Blob, Reply
 from blockswarm.peer.book import RoundBook
 from blockswarm.peer.heads import Head
 from blockswarm.peer.line_meter import LineMeter
-from blockswarm.peer.lineage import Lineage
 from blockswarm.peer.merging import Merge, MergeShare
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest
@@ -93,8 +92,6 @@ class Exchange:
     """Since when this peer has followed the meeting without a gap, Unix seconds."""
     standing: Standing = field(default_factory=Standing)
     """Whose updates of this subject had to be refused lately."""
-    lineage: Lineage = field(default_factory=Lineage)
-    """Which states of this subject were certified lately."""
     guests: tuple[Guest, ...] = ()
     owed: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
     """By part, see `Reduced.owed`: ours to bring in again."""

@@ -104,6 +104,20 @@ class Line:
             return self.root_samples
         return next((link.samples for link in reversed(self.links) if link.digest == digest), None)
 
+    def base_problem(self, round_number: int, digest: bytes) -> str:
+        """Why this is none of our states; empty when it is one, or when it is older than what we know.
+
+        Who came lately cannot tell; another reducer of the group can, and one word against an update is enough.
+        """
+        if round_number < self.root_round:
+            return ""
+        known = next((link.digest for link in reversed(self.links) if link.round == round_number), None)
+        if round_number == self.root_round:
+            known = self.root
+        if known is None:
+            return f"unknown base: no state of round {round_number} was certified here"
+        return "" if known == digest else f"unknown base: the state of round {round_number} is another one here"
+
     def since(self, digest: bytes) -> list[Link]:
         """The links after a state of this line, oldest first."""
         links = list(self.links)

@@ -12,7 +12,7 @@ import pytest
 from blockswarm.peer.exchange import Guest
 from blockswarm.peer.forks import REFUSED_ROUNDS
 from blockswarm.peer.heads import Head
-from blockswarm.peer.line import Link, check_chain, rounds_of
+from blockswarm.peer.line import Line, Link, check_chain, rounds_of
 from blockswarm.peer.merging import Merge, gain_of
 from blockswarm.peer.states import State
 from blockswarm.swarm.policy.forks import Brought, contributions
@@ -262,6 +262,15 @@ async def test_what_a_candidate_has_of_a_merge_counts_once_others_have_certified
         assert merge.left == 0.5  # a crash in between leaves it so: nothing goes in twice
         merge.settled(certified)
         assert merge.left == pytest.approx(left) and not merge.waits_for
+
+
+def test_a_base_is_one_of_our_line_or_older_than_what_is_known_of_it():
+    line = Line(b"r" * 32, 4, 100)
+    line.append(Link(0, 6, b"d" * 32, b"r" * 32, 110, {"a": 10}, (), b""))
+    for number, digest in ((3, b"x" * 32), (4, b"r" * 32), (6, b"d" * 32)):
+        assert line.base_problem(number, digest) == ""
+    assert line.base_problem(4, b"x" * 32) == "unknown base: the state of round 4 is another one here"
+    assert line.base_problem(5, b"x" * 32) == "unknown base: no state of round 5 was certified here"
 
 
 def test_a_link_may_not_gain_more_than_its_members_announced():

@@ -14,6 +14,7 @@ import pytest
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.rpc import Reply
 from blockswarm.peer.exchange import Exchange, Guest
+from blockswarm.peer.line import Line
 from blockswarm.peer.round import RoundResult
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import decode, encode
@@ -57,7 +58,6 @@ async def one_round(wires: Wires, number: int, sponsored: dict[int, list[Guest]]
     for index, (replica, delta) in enumerate(zip(wires.replicas.values(), updates(wires), strict=True)):
         exchange = wires.exchange(replica, number, delta, 16)
         exchange.guests = tuple(sponsored.get(index, ()))
-        exchange.lineage = replica.desk.lineage(wires.subject)
         exchanges.append(exchange)
     return await wires.run(exchanges)
 
@@ -148,7 +148,7 @@ async def test_hostile_ages_and_bases_are_refused_by_name_and_cost_nobody_the_ro
     base = State.make(wires.subject, number - 1, genesis.values + np.float32(0.1), samples=1000)
     for replica in wires.replicas.values():  # the state of the round before, and the only one that is known here
         replica.state = base
-        replica.desk.lineage(wires.subject).stand_at(base.round, base.digest)
+        replica.desk.line = lambda subject: Line.beginning(base)
     bases = {
         "unknown": dataclasses.replace(base, digest=b"x" * 32),
         "future": dataclasses.replace(base, round=number),
