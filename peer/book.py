@@ -18,7 +18,7 @@ from blockswarm.peer.evidence import EntryRefused, check_decision, check_outcome
 from blockswarm.peer.states import State
 from blockswarm.swarm.policy.acceptance import PartReport, quorum
 from blockswarm.swarm.policy.grouping import Seats
-from blockswarm.swarm.policy.parts import UNKNOWN, Line
+from blockswarm.swarm.policy.parts import UNKNOWN, Bandwidth
 from blockswarm.swarm.statements import Certificate, Contribution, Decision, MemberList, Outcome, Vote
 
 __all__ = ["EntryRefused", "Presence", "RoundBook"]
@@ -34,7 +34,7 @@ class Presence:
     parent: bytes
     samples: int
     reachable: bool
-    line: Line = UNKNOWN
+    line: Bandwidth = UNKNOWN
     guests: tuple[Contribution, ...] = ()
     """Contributors whose updates it brings in beside its own."""
 
@@ -175,6 +175,11 @@ class RoundBook(Changes):
         self.require_members()
         return self.seats.bounds
 
+    def _is_empty(self, part: int) -> bool:
+        """Whether a member's own part holds no value: it cannot be reached, or its line is too slow for one block."""
+        begin, end = self.bounds[part]
+        return begin == end
+
     @property
     def own_slice(self) -> tuple[int, int]:
         """The range of values this peer reduces in its group; empty when it reduces nothing."""
@@ -310,7 +315,7 @@ class RoundBook(Changes):
     def check_sum(self, sender: str, part: int, decision: Decision) -> int:
         """Check a group's mean of our part before its bytes are read, and say which group's it is."""
         members = self.require_members().members
-        if not self.seats.reachable[self.own_part]:
+        if self._is_empty(self.own_part):
             raise EntryRefused("not-reducer", "this peer combines nothing")
         group = self.accept_decision(decision)
         if part != self.own_part or members[self.seats.reducer(group, part)] != sender:
@@ -343,7 +348,7 @@ class RoundBook(Changes):
         members = self.require_members()
         if group != members.group:
             raise EntryRefused("other-group", "the part is of another list")
-        if not 0 <= part < len(members.members) or not self.seats.reachable[part]:
+        if not 0 <= part < len(members.members) or self._is_empty(part):
             raise EntryRefused("not-reducer", "nobody reduces this part")
         if sender not in (members.members[part], members.members[self.seats.reducer(self.own_group, part)]):
             raise EntryRefused("not-reducer", "the part is not the sender's to reduce")
@@ -398,7 +403,8 @@ class RoundBook(Changes):
             return set(self.outcome.parts) <= set(self.results)
         if self.members is None or len(self.decisions) < self.seats.count:
             return False
-        return all(set(decision.parts) <= set(self.results) for decision in self.decisions.values())
+        made = {part for decision in self.decisions.values() for part in decision.parts if not self._is_empty(part)}
+        return made <= set(self.results)
 
     # -- commit ----------------------------------------------------------------------------------------------------
 

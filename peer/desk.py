@@ -34,8 +34,8 @@ from blockswarm.peer.forms import (
 )
 from blockswarm.peer.giving import Registrar
 from blockswarm.peer.heads import ClaimRefused, Head, claim_of, newer_head
+from blockswarm.peer.line import Line
 from blockswarm.peer.line_meter import LineMeter
-from blockswarm.peer.lineage import Lineage
 from blockswarm.peer.states import State
 from blockswarm.peer.watched import Watched
 from blockswarm.swarm.codec import encoded_size, norm_growth
@@ -44,7 +44,7 @@ from blockswarm.swarm.fields import Body
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.acceptance import PartReport
 from blockswarm.swarm.policy.contributing import age_of, age_problem, staleness_discount, takes_late_work
-from blockswarm.swarm.policy.parts import Line
+from blockswarm.swarm.policy.parts import Bandwidth
 from blockswarm.swarm.policy.phases import RoundTimes, round_in_progress, times_of, with_combining
 from blockswarm.swarm.policy.robust import growth_of
 from blockswarm.swarm.policy.standing import Standing
@@ -109,12 +109,12 @@ class Desk:
         self._books: dict[tuple[int, int], RoundBook] = {}
         self.standings: dict[int, Standing] = {}
         """Of each subject: whose updates had to be refused lately."""
-        self.lineages: dict[int, Lineage] = {}
-        """Of each subject: which states were certified lately."""
         self.meter = LineMeter()
         """What this peer's line carries; learns from what is received here."""
         self.on_news: Callable[[int, Head], None] = lambda subject, head: None
         """Called for news of a proven state that outweighs ours."""
+        self.line: Callable[[int], Line | None] = lambda subject: None
+        """Our line of a subject: what late work may be based on; without one nobody's base is doubted."""
         self.is_other_line: Callable[[int, bytes], bool] = lambda subject, digest: False
         """Asked whether a state with fewer samples than ours may be worth a look: it is not of our line."""
 
@@ -187,9 +187,10 @@ class Desk:
         """Whose updates of ``subject`` had to be refused lately."""
         return self.standings.setdefault(subject, Standing())
 
-    def lineage(self, subject: int) -> Lineage:
-        """Which states of ``subject`` were certified lately."""
-        return self.lineages.setdefault(subject, Lineage())
+    def base_problem(self, subject: int, round_number: int, digest: bytes) -> str:
+        """Why a state is none of ours, see `Line.base_problem`."""
+        line = self.line(subject)
+        return line.base_problem(round_number, digest) if line is not None else ""
 
     def guest_problem(self, guest: Contribution) -> str:
         """Why a contributor's update cannot enter the round it is signed for, as far as this peer can tell."""
@@ -199,7 +200,7 @@ class Desk:
         if guest.peer_id in self.standing(guest.subject).out(guest.round):
             return "kept out"
         problem = age_problem(guest.round, guest.base_round)
-        return problem or self.lineage(guest.subject).problem(guest.base_round, guest.base)
+        return problem or self.base_problem(guest.subject, guest.base_round, guest.base)
 
     def guest_discount(self, guest: Contribution) -> float:
         """The share of its samples that a contributor's update weighs: the same for all, from what it signed."""
@@ -233,7 +234,7 @@ class Desk:
         body, book = self._open(request, MEET)
         self._enter(lambda: book.note_heard(request.peer_id))
         if self._clock.now() <= self.times(book.round).meet_end:
-            line = Line(body["up"], body["down"])
+            line = Bandwidth(body["up"], body["down"])
             guests = tuple(self._contribution(raw) for raw in body["guests"])
             presence = Presence(body["parent"], body["samples"], body["reachable"], line, guests)
             book.note_presence(request.peer_id, presence)

@@ -18,11 +18,10 @@ from blockswarm.dht.rpc import Blob, Reply
 from blockswarm.peer.book import RoundBook
 from blockswarm.peer.heads import Head
 from blockswarm.peer.line_meter import LineMeter
-from blockswarm.peer.lineage import Lineage
 from blockswarm.peer.merging import Merge, MergeShare
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest
-from blockswarm.swarm.policy.parts import Line
+from blockswarm.swarm.policy.parts import Bandwidth
 from blockswarm.swarm.policy.phases import RoundTimes
 from blockswarm.swarm.policy.standing import Standing
 from blockswarm.swarm.statements import Contribution
@@ -85,7 +84,7 @@ class Exchange:
     reachable: bool = True
     meter: LineMeter = field(default_factory=LineMeter)
     """What this peer knows of its line, for the size of its part; learns from what is sent here."""
-    line: Line = field(init=False)
+    line: Bandwidth = field(init=False)
     """The same as the round begins: what is announced, and then stands in the list."""
     may_be_alone: bool = True
     """Whether a round without others is ours to commit: not when this peer may have lost touch with them."""
@@ -93,8 +92,6 @@ class Exchange:
     """Since when this peer has followed the meeting without a gap, Unix seconds."""
     standing: Standing = field(default_factory=Standing)
     """Whose updates of this subject had to be refused lately."""
-    lineage: Lineage = field(default_factory=Lineage)
-    """Which states of this subject were certified lately."""
     guests: tuple[Guest, ...] = ()
     owed: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
     """By part, see `Reduced.owed`: ours to bring in again."""

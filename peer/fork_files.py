@@ -109,10 +109,10 @@ class ForkFiles:
 
     # -- notes -----------------------------------------------------------------------------------------------------
 
-    def write_line(self, subject: int, line: Line) -> None:
-        """Keep the certificates of a line. Raises `OSError`."""
+    def write_line(self, subject: int, packed: bytes) -> None:
+        """Keep the certificates of a line (`Line.pack`). Raises `OSError`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / f"line-{subject}", line.pack(), mode=0o600)
+        write_atomically(self.folder / f"line-{subject}", packed, mode=0o600)
 
     def read_line(self, subject: int) -> Line | None:
         """The line as it was kept, every certificate verified; ``None`` when there is none that can be used."""

@@ -159,7 +159,9 @@ class Forks:
         """Keep the lines and what is left of merges; called beside every checkpoint. Raises `OSError`."""
         if self._files is not None:
             for subject, line in list(self.lines.items()):
-                await asyncio.to_thread(self._files.write_line, subject, line)
+                await asyncio.to_thread(
+                    self._files.write_line, subject, line.pack()
+                )  # packed here: a round may add to it
                 await self._merges.save(subject)
 
     # -- other lines -----------------------------------------------------------------------------------------------

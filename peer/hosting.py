@@ -142,6 +142,8 @@ class Hosting:
         if problem := age_problem(number + 1, body["base_round"]):
             raise RpcRefused("stale-base", problem)
         await asyncio.to_thread(self._check_base, subject, body)
+        if problem := self._desk.base_problem(subject, body["base_round"], body["base"]):
+            raise RpcRefused("unknown-base", problem)
         known = self._hosted.get((subject, sender))
         if known is not None and known.hash == body["hash"] and known.base == body["base"]:
             if known.done:
@@ -174,8 +176,6 @@ class Hosting:
             )
         except StatementError as error:
             raise RpcRefused("unknown-base", f"unknown base: {error}") from None
-        if problem := self._desk.lineage(subject).problem(body["base_round"], body["base"]):
-            raise RpcRefused("unknown-base", problem)
 
     def _entry(self, subject: int, sender: str, name: bytes) -> _Hosted:
         entry = self._hosted.get((subject, sender))

@@ -15,8 +15,9 @@ from blockswarm.peer.states import State
 from blockswarm.peer.transfer import Call
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import LineRequest
-from blockswarm.swarm.policy.forks import LineRound
-from blockswarm.swarm.statements import Certificate, StatementError
+from blockswarm.swarm.policy.contributing import age_of, staleness_discount
+from blockswarm.swarm.policy.forks import Brought, LineRound
+from blockswarm.swarm.statements import Certificate, Contribution, MemberList, StatementError
 
 MAX_LINKS = 2048
 """Links kept of a line, and followed of another one."""
@@ -43,12 +44,14 @@ class Link:
     """Certified samples since the genesis."""
     listed: dict[str, int]
     """Samples that its members announced."""
+    brought: tuple[Brought, ...]
+    """What they brought in of contributors."""
     raw: bytes
     """The certificate."""
 
     @classmethod
     def open(cls, raw: object, manifest: Manifest) -> Link:
-        """Read a certificate from anyone: a signature per vote is verified. Raises `StatementError`."""
+        """Read a certificate from anyone: a signature per vote and contributor is verified. Raises `StatementError`."""
         certificate = Certificate.open(raw, manifest.digest)
         members = certificate.members
         return cls(
@@ -58,8 +61,20 @@ class Link:
             members.parent,
             certificate.samples,
             dict(members.samples),
+            _brought(members, manifest),
             certificate.raw,
         )
+
+
+def _brought(members: MemberList, manifest: Manifest) -> tuple[Brought, ...]:
+    words = [(host, Contribution.open(raw, manifest.digest)) for host, raw in members.guests.values()]
+    carried = manifest.rounds.carry_discount
+    return tuple(
+        Brought(
+            members.members[host], word.samples, staleness_discount(age_of(members.round, word.base_round), carried)
+        )
+        for host, word in words
+    )
 
 
 @dataclass
@@ -88,6 +103,20 @@ class Line:
         if digest == self.root:
             return self.root_samples
         return next((link.samples for link in reversed(self.links) if link.digest == digest), None)
+
+    def base_problem(self, round_number: int, digest: bytes) -> str:
+        """Why this is none of our states; empty when it is one, or when it is older than what we know.
+
+        Who came lately cannot tell; another reducer of the group can, and one word against an update is enough.
+        """
+        if round_number < self.root_round:
+            return ""
+        known = next((link.digest for link in reversed(self.links) if link.round == round_number), None)
+        if round_number == self.root_round:
+            known = self.root
+        if known is None:
+            return f"unknown base: no state of round {round_number} was certified here"
+        return "" if known == digest else f"unknown base: the state of round {round_number} is another one here"
 
     def since(self, digest: bytes) -> list[Link]:
         """The links after a state of this line, oldest first."""
@@ -156,15 +185,15 @@ def rounds_of(links: Sequence[Link], samples: int) -> list[LineRound]:
     """What each link gained, oldest first, from a state with so many samples."""
     gained = []
     for link in links:
-        gained.append(LineRound(link.listed, link.samples - samples))
+        gained.append(LineRound(link.listed, link.samples - samples, link.brought))
         samples = link.samples
     return gained
 
 
 def check_chain(links: Sequence[Link], samples: int) -> None:
-    """Raise `StatementError` when a link gains less than nothing, or more than its members announced."""
+    """Raise `StatementError` when a link gains less than nothing, or more than was announced for it."""
     for entry in rounds_of(links, samples):
-        if not 0 <= entry.gained <= sum(entry.listed.values()):
+        if not 0 <= entry.gained <= entry.announced:
             raise StatementError("a line certifies more samples than its members announced")
 
 
@@ -203,7 +232,7 @@ class LineAsker:
     ) -> list[Link]:
         """The links from the last state that is also in ``own``, the common ancestor, to ``digest``; oldest first.
 
-        Every link is proven by its certificate, names the one before, and gains no more than its members announced.
+        Every link is proven by its certificate, names the one before, and gains no more than was announced for it.
 
         Raises
         ------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from blockswarm.swarm.policy.parts import MAX_RATE, Line
+from blockswarm.swarm.policy.parts import MAX_RATE, Bandwidth
 
 LEAST_BYTES = 64 * 1024
 """A burst says nothing before so much of it has arrived: it measures delays."""
@@ -68,7 +68,7 @@ class LineMeter:
     down: OneWay = field(default_factory=OneWay)
 
     @property
-    def line(self) -> Line:
+    def line(self) -> Bandwidth:
         """What to tell others."""
         up = self.up.rate if self.declared is None else min(MAX_RATE, max(1, int(self.declared)))
-        return Line(up, self.down.rate)
+        return Bandwidth(up, self.down.rate)

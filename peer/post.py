@@ -222,6 +222,7 @@ def take_post(
     catch_up = CatchUp(live, source, connection.clock, emit=emit, adopted=committed, forks=forks)
     desk.on_news = catch_up.hear
     desk.is_other_line = forks.is_news
+    desk.line = forks.lines.get
     volunteer = Volunteer(
         manifest=manifest,
         identity=identity,

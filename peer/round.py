@@ -95,7 +95,6 @@ async def run_round(exchange: Exchange) -> RoundResult:
             exchange.phase_ms[name] = 0.0
             exchange.on_phase(name)
 
-    exchange.lineage.stand_at(exchange.parent.round, exchange.parent.digest)
     try:
         phase("meet")
         await meet(exchange)
@@ -126,8 +125,6 @@ async def run_round(exchange: Exchange) -> RoundResult:
             if peer_id in faults
         }
         exchange.standing.note(exchange.times.round, decision.weights, refused)
-    if state is not None:
-        exchange.lineage.note(state.round, state.digest)
     sent = await off_loop(exchange.delta.nbytes, _sent, exchange, state, seen)
     if exchange.merged is not None:
         sent = await off_loop(exchange.delta.nbytes, _settle_merge, exchange, exchange.merged, sent, state)

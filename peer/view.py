@@ -171,9 +171,12 @@ class SwarmView:
     def _met_lately(self, subject: int) -> set[str]:
         now = self._clock.now()
         met = {peer_id for peer_id, until in self._met.get(subject, {}).items() if until > now}
-        blocks = self._manifest.subjects if subject == EMBEDDING else (subject,)
         on_record = {
-            record.peer_id for block in blocks for record in self._records.get(block, ()) if record.expires > now
+            record.peer_id
+            for block in self._manifest.subjects
+            for record in self._records.get(block, ())
+            # Under another block: it has moved there. A goodbye there may be of before it came here.
+            if record.expires > now and (subject in (block, EMBEDDING) or record.state != "OFFLINE")
         }
         return met - on_record
 

@@ -251,7 +251,6 @@ class Volunteer:
             replicas=self.view.replicas(subject),
             look_again=partial(self.view.look_again, subject),
             standing=self.desk.standing(subject),
-            lineage=self.desk.lineage(subject),
             guests=self.hosting.guests(subject, times.round) if self.hosting is not None else (),
             reachable=self.reachable,
             outweighed=self.forks.outweighed(subject),

@@ -14,7 +14,7 @@ from blockswarm.dht.frames import one_line
 from blockswarm.dht.identity import Identity
 from blockswarm.dht.packing import PackingError
 from blockswarm.swarm.policy.acceptance import quorum
-from blockswarm.swarm.policy.parts import MAX_RATE, UNKNOWN, Line
+from blockswarm.swarm.policy.parts import MAX_RATE, UNKNOWN, Bandwidth
 from blockswarm.swarm.signed import (
     MAX_GUESTS,
     MAX_MEMBERS,
@@ -135,7 +135,7 @@ class MemberList:
     members: tuple[str, ...]
     samples: dict[str, int]
     reachable: dict[str, bool]
-    lines: dict[str, Line]
+    lines: dict[str, Bandwidth]
     """What each member says of its line; the sizes of the parts follow from it."""
     guests: dict[str, tuple[int, bytes]]
     """Contributors whose updates are brought in: list position of the sponsor, and the signed `Contribution`."""
@@ -157,7 +157,7 @@ class MemberList:
         parent: bytes,
         samples: Mapping[str, int],
         reachable: Mapping[str, bool],
-        lines: Mapping[str, Line] = MappingProxyType({}),
+        lines: Mapping[str, Bandwidth] = MappingProxyType({}),
         guests: Mapping[str, tuple[int, bytes]] | None = None,
     ) -> MemberList:
         """Sign a list as its leader; ``samples`` is in list order and begins with the leader."""
@@ -197,7 +197,7 @@ class MemberList:
             members=tuple(entries),
             samples={peer_id: entry[0] for peer_id, entry in entries.items()},
             reachable={peer_id: entry[1] for peer_id, entry in entries.items()},
-            lines={peer_id: Line(*entry[2:]) for peer_id, entry in entries.items()},
+            lines={peer_id: Bandwidth(*entry[2:]) for peer_id, entry in entries.items()},
             guests=guests,
             statement=statement,
         )

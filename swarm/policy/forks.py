@@ -20,6 +20,18 @@ SETTLED = 0.005
 
 
 @dataclass(frozen=True)
+class Brought:
+    """A contributor's update in the list of a round."""
+
+    sponsor: str
+    """The member that brought it in."""
+    samples: int
+    """As the contributor signed them."""
+    discount: float
+    """The share of them that it may weigh, by its age (`staleness_discount`)."""
+
+
+@dataclass(frozen=True)
 class LineRound:
     """One round of a line, as its certificate has it."""
 
@@ -27,6 +39,14 @@ class LineRound:
     """Samples that the members announced, by peer id."""
     gained: int
     """Samples by which the quorum's count grew."""
+    brought: tuple[Brought, ...] = ()
+
+    @property
+    def announced(self) -> int:
+        """What it can have gained at most, rounded up."""
+        return math.ceil(
+            sum(self.listed.values()) + math.fsum(entry.samples * entry.discount for entry in self.brought)
+        )
 
 
 @dataclass(frozen=True)
@@ -62,12 +82,17 @@ def contributions(rounds: Iterable[LineRound], max_weight_ratio: float) -> dict[
     """Certified samples of a stretch of a line, by identity.
 
     What a round gained is split by the samples that its members announced, each capped at ``max_weight_ratio`` times
-    their lower median, as in a decision. All of it comes from the signed list and the quorum's count, which everyone
-    has alike: a certificate's votes are only those that its holder has seen.
+    their lower median, as in a decision. A contributor's, capped and discounted as there, are its sponsor's: that is a
+    member, and can merge them. All of it comes from the signed list and the quorum's count, which everyone has alike: a
+    certificate's votes are only those that its holder has seen.
     """
     samples: dict[str, float] = {}
     for entry in rounds:
         listed = _capped(entry.listed, max_weight_ratio)
+        cap = _cap(entry.listed, max_weight_ratio)
+        for guest in entry.brought if listed else ():
+            weight = min(guest.samples, cap) * guest.discount
+            listed[guest.sponsor] = listed.get(guest.sponsor, 0.0) + weight
         total = math.fsum(listed.values())
         for peer_id, count in listed.items():
             samples[peer_id] = samples.get(peer_id, 0.0) + entry.gained * (count / total)
@@ -185,10 +210,14 @@ def merge_pace(robust: Robust, *, clip_ratio: float, max_norm_ratio: float) -> f
     return min(MOST_PACE, max(LEAST_PACE, room))
 
 
+def _cap(samples: Mapping[str, int], max_weight_ratio: float) -> float:
+    counted = [count for count in samples.values() if count > 0]
+    return max_weight_ratio * median_low(counted) if counted else 0.0
+
+
 def _capped(samples: Mapping[str, int], max_weight_ratio: float) -> dict[str, float]:
-    counted = {peer_id: float(count) for peer_id, count in samples.items() if count > 0}
-    cap = max_weight_ratio * median_low(counted.values()) if counted else 0.0
-    return {peer_id: min(count, cap) for peer_id, count in counted.items()}
+    cap = _cap(samples, max_weight_ratio)
+    return {peer_id: min(float(count), cap) for peer_id, count in samples.items() if count > 0}
 
 
 @dataclass(frozen=True)

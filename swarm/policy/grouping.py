@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from blockswarm.swarm.policy.parts import UNKNOWN, Line, part_bounds, part_shares, reducing_rates
+from blockswarm.swarm.policy.parts import UNKNOWN, Bandwidth, part_bounds, part_shares, reducing_rates
 
 
 def choose_members(reachable: Mapping[str, bool], *, leader: str, group_size: int, limit: int) -> list[str]:
@@ -53,7 +53,7 @@ class Seats:
     reachable: tuple[bool, ...]
     group_size: int
     """Most members of a group, from the manifest."""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Bandwidth, ...] = ()
     """What each member says of its line; empty where nobody does."""
 
     @cached_property

@@ -20,17 +20,17 @@ MOST_RATE_RATIO = 4
 
 
 @dataclass(frozen=True)
-class Line:
+class Bandwidth:
     """What a member says of its line, in whole bytes/s; 0 where it does not know."""
 
     up: int = 0
     down: int = 0
 
 
-UNKNOWN = Line()
+UNKNOWN = Bandwidth()
 
 
-def reducing_rates(lines: Sequence[Line], reachable: Sequence[bool]) -> list[int]:
+def reducing_rates(lines: Sequence[Bandwidth], reachable: Sequence[bool]) -> list[int]:
     """The rate at which each member may reduce, bytes/s; 0 for one that others cannot reach.
 
     The slower of both ways, for a reducer takes in what it gives out. Who does not know its line counts as the lower

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blockswarm.swarm.policy.grouping_arrays import SeatArrays, seat, slowest_reducers
-from blockswarm.swarm.policy.parts import Line, part_bounds, part_shares, reducing_rates
+from blockswarm.swarm.policy.parts import Bandwidth, part_bounds, part_shares, reducing_rates
 from blockswarm.swarm.simulation.meeting import Lists
 from blockswarm.swarm.simulation.peers import Bools, Floats, Ints
 from blockswarm.swarm.simulation.world import World
@@ -69,7 +69,7 @@ def deal_out(world: World, lists: Lists) -> Groups:
         values = world.shape.values[column]
         share = world.shape.update_bytes[column] / values
         lines = [
-            Line(int(up), int(down))
+            Bandwidth(int(up), int(down))
             for up, down in zip(world.peers.up[members], world.peers.down[members], strict=True)
         ]
         slowest = slowest_reducers(seated, np.array(reducing_rates(lines, reachable.tolist()), dtype=np.int64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from blockswarm.peer.connection import Connection
+from blockswarm.peer.exchange import Guest
 from blockswarm.peer.forks import Forks, Judgement
 from blockswarm.peer.giving import serve_states
 from blockswarm.peer.line import serve_lines
@@ -67,9 +69,17 @@ class Partition:
         return 1 + max(0, *(replica.state.round for replica in self.replicas), self.wires.next_round() - 1)
 
     async def round(
-        self, there: list[Replica], samples: int = 16, *, deltas: list[np.ndarray] | None = None
+        self,
+        there: list[Replica],
+        samples: int = 16,
+        *,
+        deltas: list[np.ndarray] | None = None,
+        guest: Callable[[int], Guest] | None = None,
     ) -> tuple[list[RoundResult], np.ndarray]:
-        """One round of those that are there, and the mean of what they trained."""
+        """One round of those that are there, and the mean of what they trained.
+
+        The first of them brings in ``guest``, made for the round's number.
+        """
         number, wires = self.next_number(), self.wires
         size = wires.manifest.parameters(wires.subject)
         if deltas is None:
@@ -83,6 +93,7 @@ class Partition:
             exchange = wires.exchange(replica, number, delta, samples)
             exchange.replicas = tuple(peer for peer in ids if peer != own)
             exchange.look_again = nobody
+            exchange.guests = (guest(number),) if guest is not None and replica is there[0] else ()
             exchange.merge = await self.forks[own].merge(wires.subject, number)
             exchange.note_merge = partial(self.forks[own].note_merge, wires.subject)
             exchanges.append(exchange)

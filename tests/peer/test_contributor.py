@@ -19,6 +19,7 @@ from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.contributor import Contributor
 from blockswarm.peer.heads import Head
 from blockswarm.peer.hosting import PIECE_BYTES, Hosting
+from blockswarm.peer.line import Line
 from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.round import RoundResult
 from blockswarm.peer.states import State, StateStore
@@ -114,6 +115,7 @@ class Swarm:
         }
         for peer_id, replica in wires.replicas.items():
             self.hosting[peer_id].register(replica)
+            replica.desk.line = lambda subject, replica=replica: Line.beginning(replica.state)
         self.identity = Identity.ephemeral()
         self.replica = Replica(self.identity, wires[0].state, wires.manifest, wires.clock)
         caller = wires.caller(self.replica)
@@ -143,7 +145,6 @@ class Swarm:
         exchanges = []
         for (peer_id, replica), delta in zip(wires.replicas.items(), updates(wires), strict=True):
             exchange = wires.exchange(replica, number, delta, 16)
-            exchange.lineage = replica.desk.lineage(0)
             exchange.guests = self.hosting[peer_id].guests(0, number)
             exchanges.append(exchange)
         results = await wires.run(exchanges)

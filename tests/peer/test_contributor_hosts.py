@@ -14,6 +14,7 @@ from blockswarm.peer.desk import Desk
 from blockswarm.peer.exchange import Exchange
 from blockswarm.peer.heads import Head
 from blockswarm.peer.hosting import Hosting
+from blockswarm.peer.line import Line
 from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.peer.states import State
 from blockswarm.peer.trainer import Trainer
@@ -49,6 +50,7 @@ class Member(Replica):
         self.desk.register(self.host)
         self.hosting = Hosting(self.manifest, self.clock, self.desk)
         self.hosting.register(self.host)
+        self.desk.line = lambda subject: Line.beginning(self.state)
 
     async def average(self, number: int, delta: np.ndarray, other: str) -> RoundResult:
         async def look_again() -> tuple[str, ...]:
@@ -67,7 +69,6 @@ class Member(Replica):
             samples=16,
             replicas=(other,),
             look_again=look_again,
-            lineage=self.desk.lineage(0),
             guests=guests,
         )
         result = await run_round(exchange)

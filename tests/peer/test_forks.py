@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from blockswarm.peer.exchange import Guest
 from blockswarm.peer.forks import REFUSED_ROUNDS
 from blockswarm.peer.heads import Head
-from blockswarm.peer.line import Link, check_chain
+from blockswarm.peer.line import Line, Link, check_chain, rounds_of
 from blockswarm.peer.merging import Merge, gain_of
 from blockswarm.peer.states import State
+from blockswarm.swarm.policy.forks import Brought, contributions
 from blockswarm.swarm.policy.outer import outer_step
 from blockswarm.swarm.statements import StatementError
 from tests.peer.partition import Partition
+from tests.peer.test_round_contributors import guest, late_update
 from tests.peer.wires import Replica, Wires
 
 
@@ -260,12 +264,56 @@ async def test_what_a_candidate_has_of_a_merge_counts_once_others_have_certified
         assert merge.left == pytest.approx(left) and not merge.waits_for
 
 
+def test_a_base_is_one_of_our_line_or_older_than_what_is_known_of_it():
+    line = Line(b"r" * 32, 4, 100)
+    line.append(Link(0, 6, b"d" * 32, b"r" * 32, 110, {"a": 10}, (), b""))
+    for number, digest in ((3, b"x" * 32), (4, b"r" * 32), (6, b"d" * 32)):
+        assert line.base_problem(number, digest) == ""
+    assert line.base_problem(4, b"x" * 32) == "unknown base: the state of round 4 is another one here"
+    assert line.base_problem(5, b"x" * 32) == "unknown base: no state of round 5 was certified here"
+
+
 def test_a_link_may_not_gain_more_than_its_members_announced():
-    link = Link(0, 3, b"d" * 32, b"p" * 32, 150, {"a": 40, "b": 10}, b"")
+    link = Link(0, 3, b"d" * 32, b"p" * 32, 150, {"a": 40, "b": 10}, (), b"")
     check_chain([link], 100)
     for samples in (99, 151):
         with pytest.raises(StatementError, match="more samples than its members announced"):
             check_chain([link], samples)
+    late = dataclasses.replace(link, brought=(Brought("a", 40, 0.5),))
+    check_chain([late], 80)
+    with pytest.raises(StatementError, match="more samples than its members announced"):
+        check_chain([late], 79)
+
+
+async def test_lines_whose_rounds_had_contributors_are_kept_and_merged_and_what_they_brought_is_their_sponsors(
+    tmp_path: Path,
+):
+    world = Partition(Wires(3), tmp_path)
+    await world.begin()
+    first, second, loser = world.replicas
+    genesis = first.state
+    await world.round(world.replicas)
+
+    def slow(number: int) -> Guest:
+        return guest(world.wires, late_update(world.wires), number, genesis, samples=32)
+
+    for _ in range(2):
+        results, _ = await world.round([first, second], 16, guest=slow)
+        assert results[0].contributed
+    await world.round([loser], 16)
+    judgement = await world.meet(loser, first.state, [first])
+    assert judgement.go and judgement.fork is not None, judgement.problem
+    links = world.forks[loser.identity.peer_id].lines[0].since(judgement.fork.ancestor)
+    shares = contributions(rounds_of(links, 48), world.wires.manifest.averaging.max_weight_ratio)
+    assert shares.keys() == {first.identity.peer_id, second.identity.peer_id}
+    assert shares[first.identity.peer_id] == pytest.approx(shares[second.identity.peer_id] + 16 + 32 / 3, abs=2)
+    for replica in (first, loser):
+        forks = world.forks[replica.identity.peer_id]
+        await forks.save()
+        world.start(replica)
+        await world.begin(replica)
+        kept = world.forks[replica.identity.peer_id].lines[0]
+        assert list(kept.links) == list(forks.lines[0].links) and kept.links
 
 
 def test_with_an_outer_optimizer_a_mean_moves_the_state_on_for_rounds_and_all_of_it_counts():

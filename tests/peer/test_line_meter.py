@@ -1,7 +1,7 @@
 """What a line carries, learned from the parts that travel on it."""
 
 from blockswarm.peer.line_meter import KEPT, LEAST_BYTES, LineMeter, OneWay
-from blockswarm.swarm.policy.parts import Line
+from blockswarm.swarm.policy.parts import Bandwidth
 
 MB = 10**6
 
@@ -42,5 +42,5 @@ def test_the_fastest_of_the_last_bursts_counts_and_is_forgotten_in_time():
 
 def test_what_the_owner_declares_stands_in_place_of_what_is_measured():
     meter = LineMeter(declared=2.5e6)
-    assert meter.line == Line(2_500_000, 0)
-    assert LineMeter().line == Line()
+    assert meter.line == Bandwidth(2_500_000, 0)
+    assert LineMeter().line == Bandwidth()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
 from blockswarm.dht.identity import Identity
+from blockswarm.dht.rpc import Reply
 from blockswarm.peer.exchange import Exchange, Guest
+from blockswarm.peer.line import Line
 from blockswarm.peer.round import RoundResult
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import decode, encode
@@ -53,7 +58,6 @@ async def one_round(wires: Wires, number: int, sponsored: dict[int, list[Guest]]
     for index, (replica, delta) in enumerate(zip(wires.replicas.values(), updates(wires), strict=True)):
         exchange = wires.exchange(replica, number, delta, 16)
         exchange.guests = tuple(sponsored.get(index, ()))
-        exchange.lineage = replica.desk.lineage(wires.subject)
         exchanges.append(exchange)
     return await wires.run(exchanges)
 
@@ -93,6 +97,33 @@ async def test_two_sponsors_bring_the_same_contributor_in_once():
     assert results[1].state.samples == int(48 + SAMPLES * staleness_discount(age, 0.5))
 
 
+async def test_a_sponsor_sends_a_reducer_the_contributors_slice_when_its_own_is_there():
+    wires = Wires(3)
+    number = wires.next_round()
+    sponsor = wires[0]
+    exchange = wires.exchange(sponsor, number, updates(wires)[0], 16)
+    exchange.guests = (guest(wires, late_update(wires), number, sponsor.state),)
+    call, seen = exchange.caller.call, []
+
+    async def slowly(peer_id: str, method: str, body: Mapping[str, Any], **rest: Any) -> Reply:
+        if method == "round.part":
+            seen.append((peer_id, "of" in body, "begins"))
+            await asyncio.sleep(0.02)
+        reply = await call(peer_id, method, body, **rest)
+        if method == "round.part":
+            seen.append((peer_id, "of" in body, "is there"))
+        return reply
+
+    exchange.caller.call = slowly
+    others = [wires.exchange(replica, number, updates(wires)[0], 16) for replica in list(wires.replicas.values())[1:]]
+    results = await wires.run([exchange, *others])
+    one_digest(results)
+    assert results[1].contributed.keys() == {SLOW.peer_id}
+    for peer_id in wires.ids[1:]:
+        told = [entry[1:] for entry in seen if entry[0] == peer_id]
+        assert told == [(False, "begins"), (False, "is there"), (True, "begins"), (True, "is there")]
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e3])
 async def test_claimed_samples_buy_no_more_than_the_cap_and_do_not_excuse_an_absurd_length(scale: float):
     wires = Wires(3)
@@ -117,7 +148,7 @@ async def test_hostile_ages_and_bases_are_refused_by_name_and_cost_nobody_the_ro
     base = State.make(wires.subject, number - 1, genesis.values + np.float32(0.1), samples=1000)
     for replica in wires.replicas.values():  # the state of the round before, and the only one that is known here
         replica.state = base
-        replica.desk.lineage(wires.subject).stand_at(base.round, base.digest)
+        replica.desk.line = lambda subject: Line.beginning(base)
     bases = {
         "unknown": dataclasses.replace(base, digest=b"x" * 32),
         "future": dataclasses.replace(base, round=number),

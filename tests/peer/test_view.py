@@ -111,6 +111,12 @@ async def test_who_was_met_is_called_again_for_two_rounds_though_its_record_cann
     assert view.replicas(0) == ()
 
 
+async def test_who_was_met_is_not_called_once_it_is_found_at_another_block_but_a_goodbye_there_is_an_old_one():
+    view = await seen(record(FIRST, 2), record(SECOND, 2, "OFFLINE"))
+    view.met(0, [FIRST, SECOND])
+    assert view.replicas(0) == (SECOND,)
+
+
 async def test_a_peer_that_moved_is_there_although_its_former_block_says_that_it_left():
     view = await seen(record(FIRST, 0, "OFFLINE"), record(FIRST, 2))
     assert view.everyone(2) == view.everyone(EMBEDDING) == (FIRST,)

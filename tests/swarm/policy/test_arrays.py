@@ -12,7 +12,7 @@ from blockswarm.swarm.policy.acceptance_arrays import decide_all
 from blockswarm.swarm.policy.grouping import Seats
 from blockswarm.swarm.policy.grouping_arrays import seat, slowest_reducers
 from blockswarm.swarm.policy.leader import first_in_order, leader_order
-from blockswarm.swarm.policy.parts import Line, part_bounds, part_shares, reducing_rates
+from blockswarm.swarm.policy.parts import Bandwidth, part_bounds, part_shares, reducing_rates
 from blockswarm.swarm.policy.placement import Replica, choose_block, settle, should_move
 from blockswarm.swarm.policy.placement_arrays import choose_blocks, choose_mover, settle_all, strengths_of
 from blockswarm.swarm.policy.robust import Robust
@@ -139,7 +139,7 @@ def test_lists_are_cut_into_the_groups_that_their_members_compute(reachable: lis
 def test_the_slowest_reducer_of_each_part_is_the_one_that_peers_find(
     members: list[tuple[int, bool]], group_size: int
 ) -> None:
-    lines, reachable = tuple(Line(up) for up, _ in members), tuple(able for _, able in members)
+    lines, reachable = tuple(Bandwidth(up) for up, _ in members), tuple(able for _, able in members)
     rates = reducing_rates(lines, reachable)
     slowest = slowest_reducers(seat(np.array(reachable), group_size), np.array(rates))
     bounds = part_bounds(10**6, part_shares(slowest.tolist(), [0] * len(lines)))

@@ -8,6 +8,7 @@ import pytest
 
 from blockswarm.swarm.policy.forks import (
     LEAST_PACE,
+    Brought,
     LineRound,
     Pin,
     Weighing,
@@ -26,6 +27,12 @@ LOW, HIGH = b"\x01" * 32, b"\x02" * 32
 def test_what_a_round_gained_is_split_by_announced_samples_capped_as_in_a_decision():
     rounds = [LineRound({"a": 10, "b": 30}, 40), LineRound({"a": 10, "b": 0, "c": 1_000_000}, 50)]
     assert contributions(rounds, 4.0) == {"a": 10 + 10, "b": 30, "c": 40}
+
+
+def test_what_a_contributor_brought_is_its_sponsors_capped_and_discounted_as_in_a_decision():
+    entry = LineRound({"a": 10, "b": 10}, 40, (Brought("a", 10**9, 0.5),))
+    assert contributions([entry], 4.0) == {"a": 30, "b": 10}
+    assert contributions([LineRound({"a": 0}, 0, (Brought("a", 8, 1.0),))], 4.0) == {}
 
 
 def test_a_round_that_gained_nothing_is_nobodys():

@@ -11,14 +11,14 @@ from blockswarm.swarm.policy.parts import (
     ALIGNMENT,
     MAX_RATE,
     MOST_RATE_RATIO,
-    Line,
+    Bandwidth,
     part_bounds,
     part_shares,
     reducing_rates,
 )
 
 RATES = st.integers(0, MAX_RATE)
-LINES = st.lists(st.tuples(st.builds(Line, RATES, RATES), st.booleans()), min_size=1, max_size=16).filter(
+LINES = st.lists(st.tuples(st.builds(Bandwidth, RATES, RATES), st.booleans()), min_size=1, max_size=16).filter(
     lambda members: any(able for _, able in members)
 )
 
@@ -38,7 +38,7 @@ def test_parts_cover_the_vector_once_in_order_and_begin_at_aligned_values(values
 
 def test_a_member_that_cannot_be_reached_reduces_nothing():
     assert part_bounds(1000, [1, 0, 1]) == [(0, 512), (512, 512), (512, 1000)]
-    assert reducing_rates([Line(5, 9)] * 3, [True, False, True]) == [5, 0, 5]
+    assert reducing_rates([Bandwidth(5, 9)] * 3, [True, False, True]) == [5, 0, 5]
 
 
 def test_members_that_say_nothing_of_their_lines_reduce_equal_parts():
@@ -48,7 +48,7 @@ def test_members_that_say_nothing_of_their_lines_reduce_equal_parts():
 
 
 def test_a_slow_uplink_reduces_less_in_proportion():
-    lines = (Line(1000, 8000), Line(1000, 8000), Line(250, 8000), Line(1000, 8000))
+    lines = (Bandwidth(1000, 8000), Bandwidth(1000, 8000), Bandwidth(250, 8000), Bandwidth(1000, 8000))
     sizes = [end - begin for begin, end in Seats(13 * ALIGNMENT, (True,) * 4, 4, lines).bounds]
     assert [size // ALIGNMENT for size in sizes] == [4, 4, 1, 4]
 
@@ -60,13 +60,13 @@ def test_where_the_slow_uplink_also_receives_slowly_parts_stay_equal():
 
 
 def test_an_unknown_line_counts_as_the_lower_median_of_those_known():
-    lines = [Line(), Line(100), Line(200), Line(300), Line(50, 20)]
+    lines = [Bandwidth(), Bandwidth(100), Bandwidth(200), Bandwidth(300), Bandwidth(50, 20)]
     assert reducing_rates(lines, [True] * 5) == [100, 100, 200, 300, 20]
 
 
 def test_who_boasts_reduces_a_bounded_part_more():
-    honest = [Line(1000)] * 7
-    rates = reducing_rates([*honest, Line(MAX_RATE, MAX_RATE)], [True] * 8)
+    honest = [Bandwidth(1000)] * 7
+    rates = reducing_rates([*honest, Bandwidth(MAX_RATE, MAX_RATE)], [True] * 8)
     assert rates == [1000] * 7 + [MOST_RATE_RATIO * 1000]
     shares = part_shares(rates, [0] * 8)
     assert shares[-1] * (7 + MOST_RATE_RATIO) == MOST_RATE_RATIO * sum(shares)
@@ -74,7 +74,7 @@ def test_who_boasts_reduces_a_bounded_part_more():
 
 @given(members=LINES, values=st.integers(1, 10**6), group_size=st.integers(2, 8))
 def test_whatever_members_say_the_split_is_whole_and_nobody_has_more_than_a_bounded_part(
-    members: list[tuple[Line, bool]], values: int, group_size: int
+    members: list[tuple[Bandwidth, bool]], values: int, group_size: int
 ):
     lines, reachable = tuple(line for line, _ in members), tuple(able for _, able in members)
     bounds = Seats(values, reachable, group_size, lines).bounds
@@ -118,7 +118,7 @@ def test_no_other_split_takes_less_time(count: int, data: st.DataObject):
 
 
 def test_of_several_groups_the_slowest_that_reduces_a_part_says_how_large_it_is():
-    lines = (Line(400), Line(400), Line(400), Line(100), Line(400), Line(400))
+    lines = (Bandwidth(400), Bandwidth(400), Bandwidth(400), Bandwidth(100), Bandwidth(400), Bandwidth(400))
     seats = Seats(9 * ALIGNMENT * 2, (True,) * 6, 3, lines)
     assert seats.count == 2 and seats.reducer(1, 2) == 3
     sizes = [(end - begin) // ALIGNMENT for begin, end in seats.bounds]
