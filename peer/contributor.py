@@ -29,12 +29,12 @@ from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.states import State
 from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.swarm.codec import encode
+from blockswarm.swarm.contribution import Contribution
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.manifest import Manifest, subject_name
 from blockswarm.swarm.policy.contributing import age_of, age_problem, training_seconds
 from blockswarm.swarm.policy.leader import leader_order
 from blockswarm.swarm.policy.phases import RoundTimes, next_round_to_join, times_of
-from blockswarm.swarm.statements import Contribution
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from blockswarm.naming import option
 from blockswarm.peer.config import ConfigError, PeerConfig
 from blockswarm.peer.connection import Connection, Emit
 from blockswarm.peer.counts_desk import CountsDesk, counts_state
-from blockswarm.peer.desk import latest_round
 from blockswarm.peer.download import TransferError
 from blockswarm.peer.giving import serve_states
+from blockswarm.peer.shelf import latest_round
 from blockswarm.peer.states import StateStore
 from blockswarm.peer.transfer import StateFetcher
 from blockswarm.swarm.counts.files import CountsError, build_counts, file_name, open_counts

@@ -20,11 +20,11 @@ from blockswarm.peer.heads import Head
 from blockswarm.peer.line_meter import LineMeter
 from blockswarm.peer.merging import Merge, MergeShare
 from blockswarm.peer.states import State
+from blockswarm.swarm.contribution import Contribution
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.parts import Bandwidth
 from blockswarm.swarm.policy.phases import RoundTimes
 from blockswarm.swarm.policy.standing import Standing
-from blockswarm.swarm.statements import Contribution
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

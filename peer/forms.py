@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from blockswarm.swarm.contribution import MAX_CONTRIBUTION_BYTES
 from blockswarm.swarm.fields import Body, Optional, flag, integer, listed, number, octets, peer_id, text
 from blockswarm.swarm.messages import MAX_CERTIFICATE_BYTES, ROUND, SAMPLES
 from blockswarm.swarm.policy.contributing import MOST_HOSTED
 from blockswarm.swarm.policy.parts import MAX_RATE
-from blockswarm.swarm.statements import (
-    MAX_CONTRIBUTION_BYTES,
-    MAX_GUESTS,
-    MAX_MEMBERS,
-    MAX_REASON,
-    MAX_STATEMENT_BYTES,
-)
+from blockswarm.swarm.statements import MAX_GUESTS, MAX_MEMBERS, MAX_REASON, MAX_STATEMENT_BYTES
 
 statement = octets(least=1, most=MAX_STATEMENT_BYTES)
 where = {"subject": integer(-1, 255), "round": integer(1, 2**48)}

@@ -15,16 +15,18 @@ from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcRefused
 from blockswarm.dht.rpc import Reply, Request
 from blockswarm.peer.allreduce import open_part
-from blockswarm.peer.desk import Desk, current_round
+from blockswarm.peer.desk import Desk
 from blockswarm.peer.exchange import Guest, off_loop
 from blockswarm.peer.forms import CONTRIBUTE_OPEN, CONTRIBUTE_OUTCOME, CONTRIBUTE_PIECE, CONTRIBUTE_SIGN
 from blockswarm.peer.giving import Registrar, checked
 from blockswarm.peer.round import RoundResult
+from blockswarm.peer.shelf import current_round
 from blockswarm.swarm.certified import check_certificate
 from blockswarm.swarm.codec import encoded_size
+from blockswarm.swarm.contribution import Contribution
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.policy.contributing import age_problem, room_for_guests, takes_late_work
-from blockswarm.swarm.statements import Contribution, StatementError
+from blockswarm.swarm.statements import StatementError
 
 PIECE_BYTES = 64 * 1024
 """An update comes in pieces of so many bytes, the last one shorter: 10 s each at 50 kbit/s."""

@@ -13,11 +13,12 @@ from blockswarm.dht.rpc import Reply, Request
 from blockswarm.peer.giving import Registrar, checked
 from blockswarm.peer.states import State
 from blockswarm.peer.transfer import Call
+from blockswarm.swarm.contribution import Contribution
 from blockswarm.swarm.manifest import Manifest
 from blockswarm.swarm.messages import LineRequest
 from blockswarm.swarm.policy.contributing import age_of, staleness_discount
 from blockswarm.swarm.policy.forks import Brought, LineRound
-from blockswarm.swarm.statements import Certificate, Contribution, MemberList, StatementError
+from blockswarm.swarm.statements import Certificate, MemberList, StatementError
 
 MAX_LINKS = 2048
 """Links kept of a line, and followed of another one."""

@@ -9,14 +9,16 @@ import asyncio
 import math
 from typing import Any
 
-from blockswarm.peer.book import EntryRefused, Presence
+from blockswarm.peer.book import EntryRefused
 from blockswarm.peer.exchange import Exchange, RoundFailed
 from blockswarm.peer.heads import CLAIM, ClaimRefused, Head, newer_head
+from blockswarm.peer.roll import Presence
+from blockswarm.swarm.contribution import Contribution
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.policy.acceptance import quorum
 from blockswarm.swarm.policy.grouping import choose_members
 from blockswarm.swarm.policy.leader import leader_order
-from blockswarm.swarm.statements import MAX_GUESTS, MAX_MEMBERS, Contribution, MemberList
+from blockswarm.swarm.statements import MAX_GUESTS, MAX_MEMBERS, MemberList
 
 PROPOSE_AFTER = 0.5
 """Share of the meeting after which the first in order stops waiting for replicas that do not answer."""

@@ -19,7 +19,7 @@ from blockswarm.peer.chain import ChainDesk
 from blockswarm.peer.checkpoint import Checkpoint
 from blockswarm.peer.config import PeerConfig
 from blockswarm.peer.connection import Connection, Emit
-from blockswarm.peer.desk import Desk, latest_round
+from blockswarm.peer.desk import Desk
 from blockswarm.peer.download import TransferError
 from blockswarm.peer.forks import Forks
 from blockswarm.peer.giving import serve_states
@@ -28,6 +28,7 @@ from blockswarm.peer.hosting import Hosting
 from blockswarm.peer.line import serve_lines
 from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.serving import ServingDesk
+from blockswarm.peer.shelf import latest_round
 from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.peer.transfer import StateFetcher

@@ -162,7 +162,7 @@ class SwarmView:
         return tuple(sorted(there | self._met_lately(subject)))
 
     def met(self, subject: int, peer_ids: Iterable[str]) -> None:
-        """Note who took part in a round of ``subject``, as far as it was heard."""
+        """Note who was in the list of a round of ``subject`` with us."""
         now = self._clock.now()
         until = now + MET_ROUNDS * self._manifest.rounds.seconds
         before = {peer_id: moment for peer_id, moment in self._met.get(subject, {}).items() if moment > now}

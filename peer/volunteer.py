@@ -211,7 +211,8 @@ class Volunteer:
             results = await asyncio.gather(*(self._take_part(exchange) for exchange in exchanges))
             heads = {result.subject: self.live.head(result.subject) for result in results}  # of this round, not later
         for exchange in exchanges:
-            self.view.met(exchange.book.subject, exchange.book.present)
+            if exchange.book.members is not None:
+                self.view.met(exchange.book.subject, exchange.book.members.members)
         self.heldout_ce = await self.trainer.run(lambda learner: learner.evaluate(self.heldout))
         for result in results:
             self.emit(round_event(result, snapshot, self.manifest, heads[result.subject], self.heldout_ce))

@@ -18,11 +18,12 @@ import numpy as np
 from blockswarm.clock import SystemClock
 from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
-from blockswarm.peer.desk import Desk, latest_round
+from blockswarm.peer.desk import Desk
 from blockswarm.peer.download import TransferError
 from blockswarm.peer.exchange import Exchange
 from blockswarm.peer.giving import serve_states
 from blockswarm.peer.round import RoundResult, run_round
+from blockswarm.peer.shelf import latest_round
 from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.transfer import StateFetcher
 from blockswarm.swarm.manifest import Manifest, create_manifest

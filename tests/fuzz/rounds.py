@@ -17,19 +17,20 @@ from blockswarm.dht.packing import PackingError, pack, unpack
 from blockswarm.dht.rpc import Reply, Request
 from blockswarm.errors import BlockswarmError
 from blockswarm.peer import chain
-from blockswarm.peer.book import Presence
 from blockswarm.peer.desk import Desk
 from blockswarm.peer.forwarding import serve_forwarding
 from blockswarm.peer.giving import serve_manifest, serve_states
 from blockswarm.peer.hosting import PIECE_BYTES, Hosting
+from blockswarm.peer.roll import Presence
 from blockswarm.peer.serving import ServingDesk
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.codec import encode
+from blockswarm.swarm.contribution import Contribution
 from blockswarm.swarm.manifest import EMBEDDING
 from blockswarm.swarm.messages import ChunkRequest, HeadRequest, LogprobsRequest, StatesRequest, SweepRequest
 from blockswarm.swarm.policy.grouping import Seats
 from blockswarm.swarm.session_messages import SessionRequest, text_check
-from blockswarm.swarm.statements import Averaged, Contribution, Counted, Decision, MemberList, Outcome, Vote
+from blockswarm.swarm.statements import Averaged, Counted, Decision, MemberList, Outcome, Vote
 from tests.fuzz.streams import loop
 from tests.fuzz.target import IDENTITIES, MIB, NOW, Target, manifest
 

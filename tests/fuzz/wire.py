@@ -16,12 +16,12 @@ from blockswarm.dht.records import BlockRecord, ProgressRecord, Record, RunRecor
 from blockswarm.model.layout import digest_of_chunks
 from blockswarm.peer import forms, forwarding, heads
 from blockswarm.swarm import chain_messages, counts_messages, messages, session_messages, statements
+from blockswarm.swarm.contribution import Contribution
 from blockswarm.swarm.errors import MessageError
 from blockswarm.swarm.fields import Body
 from blockswarm.swarm.statements import (
     Averaged,
     Certificate,
-    Contribution,
     Counted,
     Decision,
     MemberList,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from blockswarm.dht.identity import Identity
-from blockswarm.peer.book import EntryRefused, Presence, RoundBook
+from blockswarm.peer.book import EntryRefused, RoundBook
+from blockswarm.peer.roll import Presence
 from blockswarm.swarm.statements import Decision, MemberList
 
 RUN = b"r" * 32

@@ -24,9 +24,9 @@ from blockswarm.peer.live import LiveWeights
 from blockswarm.peer.round import RoundResult
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.codec import encode
+from blockswarm.swarm.contribution import Contribution
 from blockswarm.swarm.manifest import EMBEDDING, Manifest
 from blockswarm.swarm.policy.contributing import STALEST, staleness_discount
-from blockswarm.swarm.statements import Contribution
 from tests.peer.test_live import VectorLearner
 from tests.peer.test_round import one_digest, updates
 from tests.peer.wires import Replica, Wires

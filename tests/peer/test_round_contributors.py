@@ -18,9 +18,9 @@ from blockswarm.peer.line import Line
 from blockswarm.peer.round import RoundResult
 from blockswarm.peer.states import State
 from blockswarm.swarm.codec import decode, encode
+from blockswarm.swarm.contribution import Contribution
 from blockswarm.swarm.policy.contributing import STALEST, staleness_discount
 from blockswarm.swarm.policy.leader import leader_order
-from blockswarm.swarm.statements import Contribution
 from tests.peer.test_round import one_digest, updates
 from tests.peer.wires import Wires
 

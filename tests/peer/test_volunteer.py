@@ -15,8 +15,9 @@ from blockswarm.dht.identity import Identity
 from blockswarm.dht.records import BlockRecord
 from blockswarm.dht.rpc import Reply
 from blockswarm.peer.catchup import CatchUp
-from blockswarm.peer.desk import KEPT_ROUNDS, Desk
+from blockswarm.peer.desk import Desk
 from blockswarm.peer.forks import Forks
+from blockswarm.peer.shelf import KEPT_ROUNDS
 from blockswarm.peer.view import SwarmView
 from blockswarm.peer.volunteer import LOOKS_AFTER_SLEEP, Volunteer
 from blockswarm.swarm.manifest import EMBEDDING

@@ -7,12 +7,11 @@ import msgpack
 import pytest
 
 from blockswarm.dht.identity import Identity
+from blockswarm.swarm.contribution import MAX_CONTRIBUTION_BYTES, Contribution
 from blockswarm.swarm.statements import (
-    MAX_CONTRIBUTION_BYTES,
     MAX_STATEMENT_BYTES,
     Averaged,
     Certificate,
-    Contribution,
     Counted,
     Decision,
     MemberList,
