@@ -58,7 +58,7 @@ def phase_end(times: RoundTimes, phase: str) -> float:
 
 def values_in(book: RoundBook, message: Message, peer_id: str) -> int:
     """Values that a message of a round encodes for a peer; 0 before the list."""
-    if book.members is None or book.round != message.body.get("round"):
+    if book.members is None or book.round != message.body.get("round") or peer_id not in book.members.members:
         return 0
     if message.method == "round.result":
         begin, end = book.bounds[message.body["part"]]

@@ -143,8 +143,8 @@ def main_with_faults() -> None:
                 return reply
         return await call(self, peer_id, method, body, blob=blob, **limits)
 
-    def faulty_exchange(self: Volunteer, *arguments: Any) -> Exchange:
-        exchange = exchange_of(self, *arguments)
+    async def faulty_exchange(self: Volunteer, *arguments: Any) -> Exchange:
+        exchange = await exchange_of(self, *arguments)
         with_line(exchange, lines)
         on_phase = exchange.on_phase
 
