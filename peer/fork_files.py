@@ -50,8 +50,6 @@ class ForkFiles:
         if values.nbytes > MAX_VECTOR_BYTES:
             raise OSError(27, f"{values.nbytes} bytes are more than are kept of {subject_name(subject)}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        for left in self.folder.glob(".*"):  # a process killed while writing leaves its temporary file
-            left.unlink(missing_ok=True)
         values = np.ascontiguousarray(values, dtype=np.float32)
         told = {
             "run": self._manifest.digest.hex(),
@@ -100,7 +98,7 @@ class ForkFiles:
         return self.folder / f"{kind}-{subject}.safetensors"
 
     def keep_only(self, subjects: tuple[int, ...]) -> None:
-        """Remove everything of subjects that this peer has left."""
+        """Remove everything of subjects that this peer has left, and files that a killed process had not finished."""
         kept = tuple(f"-{subject}{end}" for subject in subjects for end in ("", ".safetensors", ".json"))
         if self.folder.exists():
             for path in self.folder.iterdir():

@@ -64,9 +64,7 @@ async def run_cell(swarm: Swarm, fault: Fault) -> Outcome:
     if len(lines) > 1 and not expected.may_fork:
         places = {replica.id: place for place, replica in enumerate(order)}
         lists = {place: [places[member] for member in results[peer_id][0].members] for peer_id, place in places.items()}
-        outcome.broken.append(
-            f"{len(lines)} states were committed; by place in the order, whose list was whose: {lists}"
-        )
+        outcome.broken.append(f"{len(lines)} states were committed; the lists, by place in the order: {lists}")
     outcome.broken += [f"the last was through {latest:.1f} s after the close"] if latest > GRACE_SECONDS else []
     if committed != expected.commits:
         failures = [results[replica.id][0].failure for replica in honest]

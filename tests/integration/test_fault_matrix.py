@@ -1,4 +1,4 @@
-"""The cells of the fault matrix that the suite runs, all on one swarm of real p2pd; ``python -m tests.faults`` has the rest.
+"""The suite's cells of the fault matrix, on one swarm of real p2pd; ``python -m tests.faults`` has the others.
 
 It runs in a process of its own: where replicas are, py-libp2p cannot be loaded, and other tests here are clients.
 """
@@ -16,6 +16,8 @@ import pytest
 
 from tests.faults.table import SUITE
 
+ROOT = Path(__file__).parents[2]
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
@@ -24,9 +26,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the cells showed."""
     path = tmp_path_factory.mktemp("faults") / "report.json"
     command = [sys.executable, "-m", "tests.faults", "--suite", "--report", str(path)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=290, cwd=root, env=env)
+    where = {"PYTHONPATH": os.pathsep.join([str(ROOT / ".dev"), str(ROOT)]), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=290, env=os.environ | where)
     assert path.exists(), done.stderr
     found: dict[str, Any] = json.loads(path.read_text())
     return found | {"said": done.stderr, "ended": done.returncode}
