@@ -27,13 +27,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.machine import machine, settings
-from benchmarks.serving.processor import burning, spent
+from benchmarks.serving.processor import KINDS, burning, spent
 from benchmarks.watching import round_now, wait_for_reports_of
 from blockswarm.model.config import SIZES
 from blockswarm.peer.local import LocalSwarm
@@ -63,22 +62,22 @@ class Watched:
     seconds: float
     rate: float
     """Mean samples per second of a volunteer."""
-    used: Counter[str]
+    used: dict[str, float]
     """Processor seconds by kind, see ``spent``."""
     serving: dict[str, float]
     """Shares of the time that a serving thread took: of the wall clock, and of a processor."""
 
     def cores(self) -> dict[str, float]:
         """Processor seconds a second."""
-        return {kind: round(self.used[kind] / self.seconds, 3) for kind in ("training", "loop", "other", "daemon")}
+        return {kind: round(self.used[kind] / self.seconds, 3) for kind in KINDS}
 
 
 def _watched(swarm: LocalSwarm, nodes: list[Node], work: Callable[[], Any]) -> Watched:
     """Do ``work``, and tell what the volunteers did meanwhile."""
     first, before, began = round_now(swarm), spent(nodes), time.monotonic()
     work()
-    seconds, used, last = time.monotonic() - began, spent(nodes), round_now(swarm)
-    used.subtract(before)
+    seconds, after, last = time.monotonic() - began, spent(nodes), round_now(swarm)
+    used = {kind: after[kind] - before[kind] for kind in KINDS}
     wait_for_reports_of(swarm, last)
     rate = statistics.fmean(rates(nodes, range(first + 1, last)) or [0.0])
     return Watched(seconds, rate, used, _serving(nodes, range(first, last)))

@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from blockswarm.peer.node import Node
 
 TICKS = os.sysconf("SC_CLK_TCK")
+KINDS = ("training", "loop", "other", "daemon")
 
 BURN = """
 import sys, time
@@ -27,33 +27,34 @@ while time.monotonic() < until:
 """As much of a core as is asked for, in pieces of some milliseconds as a caller's."""
 
 
-def spent(nodes: Sequence[Node]) -> Counter[str]:
+def spent(nodes: Sequence[Node]) -> dict[str, float]:
     """Processor seconds so far of all ``nodes`` together.
 
     Returns
     -------
-    Counter
+    dict
         ``training`` (the training threads, which are the only nice ones), ``loop`` (main threads: event loop, requests
         read and answers written), ``other`` (all other threads: answers computed, hashing, codecs) and ``daemon``.
     """
-    found: Counter[str] = Counter()
+    found = dict.fromkeys(KINDS, 0.0)
     for node in nodes:
-        found.update(_threads(node.process.pid))
+        for kind, seconds in _threads(node.process.pid).items():
+            found[kind] += seconds
         for child in node.family():
             with contextlib.suppress(OSError):
                 found["daemon"] += sum(_threads(child.pid).values())
     return found
 
 
-def _threads(pid: int) -> Counter[str]:
-    found: Counter[str] = Counter()
+def _threads(pid: int) -> dict[str, float]:
+    found = dict.fromkeys(KINDS, 0.0)
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
             values = (task / "stat").read_text().rpartition(")")[2].split()
             seconds = (int(values[11]) + int(values[12])) / TICKS
             base = os.getpriority(os.PRIO_PROCESS, pid)
             kind = "loop" if int(task.name) == pid else "training" if int(values[16]) > base else "other"
-            found[kind] += seconds  # type: ignore[assignment]
+            found[kind] += seconds
     return found
 
 

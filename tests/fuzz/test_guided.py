@@ -17,7 +17,11 @@ RUNS = 400
 ROOT = Path(__file__).parents[2]
 
 HAS_WHEEL = sys.version_info < (3, 14) and (sys.platform, platform.machine()) == ("linux", "x86_64")
-needs_atheris = pytest.mark.skipif(not HAS_WHEEL, reason="Atheris has wheels for CPython 3.11 to 3.13 on Linux x86_64")
+needs_atheris = pytest.mark.skipif(
+    not HAS_WHEEL,
+    reason="Atheris cannot be installed here: it has wheels for CPython 3.11 to 3.13 on Linux x86_64 only, and needs "
+    "clang's libFuzzer to be built; tests/fuzz/test_decoders.py goes through the same decoders without it",
+)
 """Where there is a wheel, `make install` brings it: there these tests run, or fail and say what is missing."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from blockswarm.dht.identity import Identity
@@ -35,7 +36,7 @@ def listed_book(values: int) -> RoundBook:
         fields = {"group": members.group, "weights": weights, "rejected": {}, "clips": {}}
         for sender in weights:
             book.shares.pop(sender, None)
-            book.add_share(sender, None, 1.0)  # type: ignore[arg-type]
+            book.add_share(sender, np.zeros(64, np.float32), 1.0)
         book.accept_decision(Decision.make(PEERS[group], RUN, parts=parts, **fields))
     return book
 

@@ -185,7 +185,9 @@ async def test_holders_of_a_line_that_loses_in_spite_of_more_samples_are_told_an
     assert state is not None and state.digest == crowd[0].state.digest
 
 
-async def test_a_line_whose_links_do_not_fit_or_gain_more_than_was_announced_is_not_merged_with(tmp_path: Path):
+async def test_a_line_whose_links_do_not_fit_or_gain_more_than_was_announced_is_not_merged_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     world, winners, losers, _ = await parted(tmp_path, rounds=2)
     holder, loser = winners[0], losers[0]
     forks, own_line = world.forks[loser.identity.peer_id], world.forks[holder.identity.peer_id].lines[0]
@@ -193,16 +195,13 @@ async def test_a_line_whose_links_do_not_fit_or_gain_more_than_was_announced_is_
     lines = world.forks[foreign.identity.peer_id].lines[0]
     honest = own_line.page(winners[0].state.digest)
 
-    def answers(page: list[bytes]) -> None:
-        own_line.page = lambda digest: page  # type: ignore[method-assign]
-
     for page, problem in (
         (lines.page(foreign.state.digest), "links do not fit each other"),
         (honest[:1], "links do not fit each other"),
         ([b"forged"], "certificate"),
         ([], "unknown-state"),
     ):
-        answers(page)
+        monkeypatch.setattr(own_line, "page", lambda digest, page=page: page)
         judgement = await forks.examine(loser.state, holder.state.head, [holder.identity.peer_id])
         assert judgement.fork is None and problem in judgement.problem, judgement.problem
 
@@ -218,7 +217,7 @@ async def test_a_long_fork_goes_in_over_rounds_so_that_no_update_is_too_long_for
     assert loser.identity.peer_id in results[0].accepted and not results[0].clipped
 
 
-async def test_a_second_fork_adds_to_what_is_left_of_the_first(tmp_path: Path):
+async def test_a_second_fork_adds_to_what_is_left_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     world, winners, (loser,), _ = await parted(tmp_path, losers=1, rounds=6, lost_samples=32)
     own = loser.identity.peer_id
     await world.meet(loser, winners[0].state, winners)
@@ -229,9 +228,9 @@ async def test_a_second_fork_adds_to_what_is_left_of_the_first(tmp_path: Path):
         await world.round(winners, 32)
     # Alone it would bring in all that is left at once: a lone round has no peers to look at it.
     kept, first_left = first.values.copy(), first.left
-    world.forks[own].merge = nothing  # type: ignore[method-assign]
-    await world.round([loser], 8)
-    del world.forks[own].merge
+    with monkeypatch.context() as patched:
+        patched.setattr(world.forks[own], "merge", nothing)
+        await world.round([loser], 8)
     assert (await world.meet(loser, winners[0].state, winners)).go
     second = await world.forks[own].merge(0, loser.state.round + 1)
     assert second is not None and len(second.branches) == 2 and second.left == 1.0

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from blockswarm.peer.roles import Roles
@@ -22,7 +23,7 @@ class Slow(VectorLearner):
     """Its first step takes its time, as the first one does where code is compiled."""
 
     def __init__(self) -> None:
-        self.theta = self.embedding = 0.0  # type: ignore[assignment]
+        super().__init__(np.zeros(1), np.zeros(1))
         self.pause = 0.05
 
     def step(self) -> float:

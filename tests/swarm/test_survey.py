@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -72,7 +73,7 @@ def test_a_survey_names_what_sessions_at_work_are_pinned_to_and_nothing_else() -
     trio.run(story)
 
 
-def test_a_session_waits_for_a_survey_only_when_nothing_recent_is_known() -> None:
+def test_a_session_waits_for_a_survey_only_when_nothing_recent_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over a long line each survey costs two round trips, and what it finds is seldom new.
 
     Records live longer than offers: beside a session, too, only what is old is asked for again.
@@ -92,7 +93,7 @@ def test_a_session_waits_for_a_survey_only_when_nothing_recent_is_known() -> Non
                 collected.append(list(blocks))
 
             world.book.refresh = refresh
-            world.core._collect_offers = collect  # type: ignore[method-assign]
+            monkeypatch.setattr(world.core, "_collect_offers", collect)
             for pause in (0.0, OFFERS_SECONDS / 2, OFFERS_SECONDS, USABLE_SECONDS + 1):
                 await trio.sleep(pause)
                 began = trio.current_time()

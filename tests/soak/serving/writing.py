@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -217,18 +218,18 @@ def fixed_length(length: int) -> Iterator[None]:
 
     Where several questions may be under way as many are as can be, each with a draft of that length.
     """
-    usual, usual_piece = DraftPace.length, DraftPace.piece
+    if not length:
+        yield
+        return
+
+    def whole(self: DraftPace, most: int) -> int:
+        return min(most, length)
 
     def piece(self: DraftPace, most: int, unanswered: int) -> int:
         return min(most, length, LONGEST_UNANSWERED - unanswered)
 
-    if length:
-        DraftPace.length = lambda self, most: min(most, length)  # type: ignore[method-assign]
-        DraftPace.piece = piece  # type: ignore[method-assign]
-    try:
+    with patch.multiple(DraftPace, length=whole, piece=piece):
         yield
-    finally:
-        DraftPace.length, DraftPace.piece = usual, usual_piece  # type: ignore[method-assign]
 
 
 def write_all(

@@ -20,6 +20,7 @@ from blockswarm.swarm.policy.forks import (
     plan_merge,
     weigh,
 )
+from blockswarm.swarm.policy.robust import Robust
 
 LOW, HIGH = b"\x01" * 32, b"\x02" * 32
 
@@ -81,8 +82,8 @@ def test_nothing_is_merged_and_it_is_said_why(own: dict[str, float], own_norm: f
 
 
 def test_the_share_of_an_update_in_a_mean_is_known_from_the_list():
-    def share(groups: list[dict[str, int]], robust: str = "clip") -> float:
-        return expected_share(groups, "a", max_weight_ratio=4.0, robust=robust)  # type: ignore[arg-type]
+    def share(groups: list[dict[str, int]], robust: Robust = "clip") -> float:
+        return expected_share(groups, "a", max_weight_ratio=4.0, robust=robust)
 
     assert share([{"a": 10, "b": 30}]) == 0.25
     assert share([{"a": 100, "b": 10, "c": 10}]) == pytest.approx(40 / 60)  # capped at four times the median
