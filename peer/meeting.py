@@ -29,6 +29,18 @@ PROPOSE_AFTER_ALIVE = 0.75
 TAKE_OVER_STEP = 0.1
 """Share of the meeting between one candidate's turn and the next one's."""
 
+PRECEDED_STEP = 0.05
+"""Share of the meeting that a candidate waits for a silent replica before it in order, besides its turn.
+
+Half a step: who has not heard of that replica does not wait, and must not have its turn together with who does.
+"""
+
+PRECEDED_STEP = 0.05
+"""Share of the meeting that a candidate waits for a silent replica before it in order, besides its turn.
+
+Half a step: who has not heard of that replica does not wait, and must not have its turn together with who does.
+"""
+
 LAST_TURN = 0.95
 """Nobody's turn comes later than this share of the meeting."""
 
@@ -235,9 +247,9 @@ def _own_turn(exchange: Exchange, begin: float) -> float:
     deserted = len(candidates) == 1 and (exchange.looking or bool(exchange.replicas))
     if rank == 0 and not deserted and not silent - set(exchange.problems):
         return begin
-    if _may_be_preceded(exchange, silent):
-        rank += 1
-    turn = _propose_at(exchange, rank, alive=bool(silent & exchange.answered))
+    turn = _propose_at(
+        exchange, rank, alive=bool(silent & exchange.answered), preceded=_may_be_preceded(exchange, silent)
+    )
     return max(turn, _heard_at(exchange)) if deserted and _unheard(exchange) else turn
 
 
@@ -256,8 +268,8 @@ def _may_be_preceded(exchange: Exchange, silent: set[str]) -> bool:
     return first in silent
 
 
-def _propose_at(exchange: Exchange, rank: int, *, alive: bool) -> float:
-    share = (PROPOSE_AFTER_ALIVE if alive else PROPOSE_AFTER) + rank * TAKE_OVER_STEP
+def _propose_at(exchange: Exchange, rank: int, *, alive: bool, preceded: bool = False) -> float:
+    share = (PROPOSE_AFTER_ALIVE if alive else PROPOSE_AFTER) + rank * TAKE_OVER_STEP + preceded * PRECEDED_STEP
     return _moment(exchange, min(LAST_TURN, share))
 
 

@@ -177,6 +177,31 @@ async def test_the_first_two_in_order_that_do_not_hear_each_other_do_not_both_le
         assert len({result.state.digest for result in results if result.state}) == 1
 
 
+@pytest.mark.parametrize("unaware", [1, 2, 3])
+async def test_a_newcomer_that_knows_of_no_silent_replica_takes_its_turn_after_those_that_do(unaware: int):
+    """The first in order was killed, and the others wait for it; who never heard of it must not be as early as they."""
+    wires = Wires(4)
+    number = wires.next_round()
+    silent, *order = leader_order(wires.ids, run_digest=wires.manifest.digest, subject=0, round_number=number)
+    wires.replicas[silent].silent = True
+    exchanges = [
+        wires.exchange(replica, number, delta, 16)
+        for replica, delta in zip(wires.replicas.values(), updates(wires), strict=True)
+    ]
+    newcomer = exchanges[wires.ids.index(order[unaware - 1])]
+    newcomer.replicas = tuple(peer_id for peer_id in newcomer.replicas if peer_id != silent)
+    deliver = wires.deliver
+
+    async def over_a_line(*message: Any) -> Reply:
+        await asyncio.sleep(0.02)
+        return await deliver(*message)
+
+    wires.deliver = over_a_line
+    results = dict(zip(wires.ids, await wires.run(exchanges), strict=True))
+    for peer_id in order:
+        assert sorted(results[peer_id].accepted) == sorted(order), results[peer_id].failure
+
+
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
