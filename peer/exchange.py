@@ -32,6 +32,9 @@ T = TypeVar("T")
 HEAVY_BYTES = 256 * 1024
 """Arithmetic on more than this leaves the event loop, which must answer others within 50 ms."""
 
+MALFORMED = frozenset({"bad-request", "bad-statement", "too-large"})
+"""Codes of a message that its receiver could not read."""
+
 
 class Caller(Protocol):
     """The part of a host that a round needs."""
@@ -106,6 +109,8 @@ class Exchange:
     """Peers that answered our meet message: alive, whether they take part or not."""
     kept_out_by: dict[str, int] = field(default_factory=dict)
     """Peers that keep us out because our updates had to be refused, and until which round."""
+    not_understood_by: dict[str, str] = field(default_factory=dict)
+    """Peers that refused what we sent for its form, and their words: they are there, and do not hear us."""
     ahead: list[Head] = field(default_factory=list)
     """Peers whose state outweighs ours."""
     outweighed: frozenset[bytes] = frozenset()
@@ -189,6 +194,8 @@ class Exchange:
                 reply = await self.caller.call(peer_id, method, body, blob=blob, max_blob=max_blob, timeout=seconds)
         except RpcError as error:
             self.problems[peer_id] = f"{method}: {error}"
+            if error.code in MALFORMED:
+                self.not_understood_by[peer_id] = self.problems[peer_id]
             return None
         except TimeoutError:
             self.problems[peer_id] = f"{method}: no answer in {seconds:.1f} s"

@@ -74,7 +74,8 @@ async def meet(exchange: Exchange) -> MemberList:
     in the round's leader order, signs the list: at once when all replicas on record have spoken, at half time when some
     do not answer, and later when one answers that may still take part. The next in order takes its turn when no list
     came. Whoever learns of a heavier state does not propose. Peers whose updates had to be refused lately are not
-    listed, and are told so; whom more than half of those that answer keep out sits the round out.
+    listed, and are told so; whom more than half of those that answer keep out sits the round out. So does who is not
+    understood by more than answer, when its turn to propose has come.
 
     Who knows of nobody looks at the records again, and who is left alone asks those that answered once more: two that
     commit alone at the same time are a fork. Who may have lost touch with the others proposes no list of itself alone,
@@ -113,6 +114,10 @@ async def meet(exchange: Exchange) -> MemberList:
             if 2 * len(exchange.kept_out_by) > len(exchange.answered):
                 until = max(exchange.kept_out_by.values())
                 raise RoundFailed(f"kept out until round {until}: the others had to refuse this peer's updates")
+            if 2 * len(exchange.not_understood_by) > len(exchange.answered):
+                # It may hear some of them: its list would be one beside theirs.
+                words = next(iter(exchange.not_understood_by.values()))
+                raise RoundFailed(f"the others do not understand this peer: {words}")
             exchange.require_before(times.meet_end, "the list")
             await _propose(exchange)
             break
@@ -172,6 +177,7 @@ async def _ask(exchange: Exchange, peer_id: str, *, until: float) -> bool:
     if reply is None:
         return False
     exchange.problems.pop(peer_id, None)
+    exchange.not_understood_by.pop(peer_id, None)
     exchange.answered.add(peer_id)
     try:
         if out_until := CLAIM.read(reply.body)["out_until"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tests.faults.injection import FAULTS, PHASES, ROLES, Fault
 
@@ -38,9 +38,6 @@ _REPORT = Expected("refused its round.report")
 _RESULT = Expected("refused its round.result")
 _VOTE = Expected("refused its round.vote")
 _OUTCOME = Expected("refused its round.outcome")
-_UNHEARD = Expected("refused its round.meet", may_fork=True)
-"""Who is not heard but hears takes those that refuse it for out of reach: where one of them calls late, its list and
-theirs can both find a quorum."""
 _LATE = Expected("^late")
 _UNMET = Expected("did not answer the meeting|round.meet: ")
 _NO_REPORT = Expected("did not report on its part")
@@ -83,21 +80,21 @@ _ROWS: dict[str, dict[str, tuple[Entry, Entry]]] = {
         "commit": (NO_FRACTION, _OUTCOME),
     },
     "wrong shape": {
-        "meet": (_UNHEARD, _LIST),
+        "meet": (Expected("refused its round.meet"), _LIST),
         "scatter": (Expected("^wrong shape"), Expected("^wrong shape")),
         "reduce": (_REPORT, _DECISION),
         "gather": (_RESULT, _RESULT),
         "commit": (_VOTE, _OUTCOME),
     },
     "wrong length": {
-        "meet": (_UNHEARD, _LIST),
+        "meet": (Expected("refused its round.meet"), _LIST),
         "scatter": (Expected("^wrong length"), Expected("^wrong length")),
         "reduce": (_REPORT, _DECISION),
         "gather": (_RESULT, _RESULT),
         "commit": (_VOTE, _OUTCOME),
     },
     "oversize": {
-        "meet": (replace(_UNHEARD, named="refused its round.meet.*bytes"), _LIST),
+        "meet": (Expected("refused its round.meet.*bytes"), _LIST),
         "scatter": (Expected("^wrong length"), Expected("^wrong length")),
         "reduce": (_REPORT, _DECISION),
         "gather": (_RESULT, _RESULT),

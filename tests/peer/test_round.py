@@ -177,6 +177,23 @@ async def test_the_first_two_in_order_that_do_not_hear_each_other_do_not_both_le
         assert len({result.state.digest for result in results if result.state}) == 1
 
 
+async def test_who_is_not_understood_by_the_others_leads_nobody():
+    """It hears one of them and takes the others for out of reach: its list would be one beside theirs."""
+    wires = Wires(4)
+    number = wires.next_round()
+    odd, *others = leader_order(wires.ids, run_digest=wires.manifest.digest, subject=0, round_number=number)
+
+    def misspelt(method: str, body: Any, blob: bytes) -> tuple[Any, bytes]:
+        return (body | {"parent": b"short"} if method == "round.meet" else body), blob
+
+    wires.replicas[odd].alter = misspelt
+    wires.lost |= {(peer_id, odd, "round.meet") for peer_id in others[1:]}
+    results = dict(zip(wires.ids, await wires.round(updates(wires), number=number), strict=True))
+    assert "do not understand this peer" in (results[odd].failure or "")
+    for peer_id in others:
+        assert sorted(results[peer_id].members) == sorted(others) and results[peer_id].state is not None
+
+
 @pytest.mark.parametrize("unaware", [1, 2, 3])
 async def test_a_newcomer_that_knows_of_no_silent_replica_takes_its_turn_after_those_that_do(unaware: int):
     """The first in order was killed, and the others wait for it; who never heard of it must not be as early as they."""
