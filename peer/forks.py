@@ -153,7 +153,7 @@ class Forks:
             line.append(link)
             lost = frozenset(before) - frozenset(link.listed)
             await asyncio.to_thread(self._points.note, old, lost, frozenset(link.listed))
-        await self._merges.settled(subject, new.digest)
+        await self._merges.settled(new)
 
     async def save(self) -> None:
         """Keep the lines and what is left of merges; called beside every checkpoint. Raises `OSError`."""
@@ -240,7 +240,7 @@ class Forks:
         """This peer has gone over from ``own`` to ``new``: take up its line, and open a merge if ours was another."""
         subject, line = new.subject, self.lines.get(new.subject)
         judgement, traced = self.judge(own, new.digest, new.samples), self._traced.get(new.digest)
-        await self._merges.settled(subject, new.digest)
+        await self._merges.settled(new)
         if line is None:
             return
         if traced is not None and not traced.problem and line.samples_at(traced.ancestor) is not None:

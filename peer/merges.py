@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from blockswarm.peer.fork_files import ForkFiles
 from blockswarm.peer.merging import MERGE_ROUNDS, Merge, norm_of
+from blockswarm.peer.states import State
 
 KEPT_BRANCHES = 64
 """Lost lines that are remembered."""
@@ -105,12 +106,14 @@ class Merges:
             journal |= {"branches": list(merge.branches), "left": float(merge.left)}
         await asyncio.to_thread(self._files.write_journal, subject, journal)
 
-    async def settled(self, subject: int, digest: bytes) -> None:
+    async def settled(self, state: State) -> None:
         """This peer has gone over to a state."""
-        if (merge := self._open.get(subject)) is not None:
-            merge.settled(digest)
+        if (merge := self._open.get(state.subject)) is not None:
+            merge.settled(state.digest)
             if merge.done:
-                await self._end(subject, "done")
+                await self._end(state.subject, "done")
+            else:
+                await self.open(state.subject, state.round)  # a contributor is in no round that would give it up
 
     async def cancel(self, subject: int, states: set[str]) -> None:
         """This peer is on a line with these states (hex) now: what is in it needs no merge."""
