@@ -18,6 +18,7 @@ from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.rpc import Reply, Request
 from blockswarm.model.sampling import sample_byte
 from blockswarm.peer.batching import joined
+from blockswarm.peer.exchange import off_loop
 from blockswarm.peer.giving import Registrar, checked
 from blockswarm.peer.serving import HANDLER_SECONDS, ServingDesk
 from blockswarm.swarm.answers import Float32
@@ -125,7 +126,8 @@ class ChainDesk:
             raise RpcRefused("next-failed", f"next: not on record here as a holder of block {step.block + 1}")
         z = await self._wait(request.peer_id, wanted) if step.block else bytearray()
         if z and wanted.narrow:
-            z = _widened(z, step.positions, self._model.dim)
+            dim = self._model.dim
+            z = await off_loop(4 * step.positions * dim, _widened, z, step.positions, dim)
         answers = await self._serving.sweep(request.peer_id, step, z)
         if wanted.next is not None:
             await self._hand_on(wanted.next, wanted, answers)
@@ -156,7 +158,8 @@ class ChainDesk:
 
     async def _hand_on(self, to: str, wanted: ChainRequest, z: list[Float32]) -> None:
         body = ZArrives(wanted.token, wanted.sweep.positions, wanted.narrow).to_body()
-        blob = narrowed(np.concatenate(z)) if wanted.narrow else joined(z)
+        size = 4 * wanted.sweep.positions * self._model.dim
+        blob = await off_loop(size, _narrowed, z) if wanted.narrow else joined(z)
         try:
             await self._sender.call(to, "chain.z", body, blob=blob, timeout=SEND_SECONDS)
         except RpcError as error:
@@ -228,6 +231,10 @@ def _another_z(came: ZArrives, due: ZArrives) -> RpcRefused:
     if came.positions != due.positions:
         return RpcRefused("bad-request", f"positions: {came.positions}, {due.positions} are due")
     return RpcRefused("bad-request", f"narrow: {came.narrow}, {due.narrow} is due")
+
+
+def _narrowed(z: list[Float32]) -> bytes:
+    return narrowed(np.concatenate(z))
 
 
 def _widened(z: bytearray, positions: int, dim: int) -> bytearray:
