@@ -56,9 +56,10 @@ def donors_for(own_id: str, told: Iterable[str], holders: Iterable[str], *, turn
         return hashlib.blake2b(f"{own_id} {turn} {peer_id}".encode(), digest_size=8).digest()
 
     ahead = sorted({*told} - {own_id}, key=rank)
-    others = sorted({*holders} - {own_id, *ahead[:MOST_TOLD]} | {*ahead[MOST_TOLD:]}, key=rank)
-    room = MAX_ASKED - len(ahead[:MOST_TOLD])
-    return sorted([*ahead[:MOST_TOLD], *others[:room]], key=rank) + others[room:]
+    first, rest = ahead[:MOST_TOLD], ahead[MOST_TOLD:]
+    others = sorted({*holders, *rest} - {own_id, *first}, key=rank)
+    room = MAX_ASKED - len(first)
+    return sorted([*first, *others[:room]], key=rank) + others[room:]
 
 
 def look_seconds(*, round_seconds: float, records: float, own: bool) -> float:
