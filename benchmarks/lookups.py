@@ -1,6 +1,6 @@
 """What a lookup in the directory costs, by the size of the swarm: hivemind's own search over hivemind's own tables.
 
-    python benchmarks/lookups.py --nodes 30 100 300 1000 --stale 0 0.1 --json
+    python -m benchmarks.lookups --nodes 30 100 300 1000 --stale 0 0.1 --json
 
 No sockets: the routing tables are hivemind's, filled as traffic fills them (a node's neighbours by distance and a
 sample of everybody else), the search is the one that ``dht/kademlia.py`` sets up, and time is virtual. Each request
@@ -16,13 +16,13 @@ import asyncio
 import heapq
 import json
 import random
-import selectors
 import statistics
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from blockswarm.dht.hivemind_parts import DHTID
 from blockswarm.dht.kademlia import BUCKET_SIZE, RPC_SECONDS
+from tests.virtual_time import VirtualTimeLoop
 
 WORKERS = 4
 """hivemind's default number of requests under way in one search."""
@@ -30,28 +30,6 @@ SAMPLE = 400
 """Others that a node has heard of by traffic, beside its neighbours."""
 NEIGHBOURS = 40
 """Nearest others that a node knows: they are found by its own search at the start, and by those it answers."""
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer instead of waiting for it."""
-
-    def __init__(self) -> None:
-        super().__init__(_Jump(self))
-        self.virtual = 0.0
-
-    def time(self) -> float:
-        return self.virtual
-
-
-class _Jump(selectors.SelectSelector):
-    def __init__(self, loop: VirtualLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout:
-            self._loop.virtual += timeout
-        return super().select(0)
 
 
 def tables(nodes: int, rng: random.Random) -> dict[Any, Any]:
@@ -118,7 +96,7 @@ def measure(nodes: int, stale: Sequence[float], searches: int, rtt: float, seed:
         alive = [node for node in ids if node not in gone]
         counts, times = [], []
         for number in range(searches):
-            loop = VirtualLoop()
+            loop = VirtualTimeLoop()
             key = DHTID.generate(source=f"key.{nodes}.{share}.{number}")
             counts.append(loop.run_until_complete(search(known, gone, rng.choice(alive), key, rtt, rng)))
             times.append(loop.time() / rtt)

@@ -50,26 +50,34 @@ def assemble(folder: Path, target: Path) -> list[str]:
     Raises
     ------
     LabError
-        If there are no figures, or a file is damaged or cannot be written.
+        If there are no figures, ``target`` does not stand above them, or a file is damaged or cannot be read or
+        written.
+    PictureError
+        If matplotlib is not installed, or a picture cannot be written.
     """
     found = sorted(folder.rglob("*.json"), key=lambda path: (path.parent != folder, path.parent.name, _order(path)))
     found = [path for path in found if path.stem in EXPERIMENTS and CACHE not in path.parts]
     if not found:
         raise LabUsageError(f"{folder}: holds no figures; run blockswarm experiment NAME --output {folder} first")
-    preface = folder / "preface.md"
+    pictures = [path.with_suffix(".png") for path in found]
     try:
-        parts = [preface.read_text().rstrip() + "\n"] if preface.exists() else ["# Results\n"]
-        for path in found:
-            figures = load(path)
-            draw(EXPERIMENTS[path.stem], figures, path.with_suffix(".png"))
-            link = path.with_suffix(".png").relative_to(target.parent).as_posix()
-            parts.append(page(EXPERIMENTS[path.stem], figures, link))
+        links = [picture.relative_to(target.parent).as_posix() for picture in pictures]
     except ValueError as error:
         raise LabUsageError(f"{target}: must stand above {folder}, which it links to") from error
-    except OSError as error:
-        raise LabError(f"{preface}: cannot be read: {error.strerror or error}") from error
+    parts = [_preface(folder / "preface.md")]
+    for path, picture, link in zip(found, pictures, links, strict=True):
+        experiment, figures = EXPERIMENTS[path.stem], load(path)
+        draw(experiment, figures, picture)
+        parts.append(page(experiment, figures, link))
     write_file(target, "\n".join(parts))
     return [path.relative_to(folder).with_suffix("").as_posix() for path in found]
+
+
+def _preface(path: Path) -> str:
+    try:
+        return path.read_text().rstrip() + "\n" if path.exists() else "# Results\n"
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _order(path: Path) -> int:

@@ -24,8 +24,11 @@ LONGEST_OWN, LONGEST_OTHERS = 15.0, 25.0
 LOOK_BYTES_PER_SECOND = 20_000.0
 """What reading a block, and reading all others together, may each cost: 1.7 GB a day. A sixth of a line of 1 Mbit/s."""
 
-RECORD_BYTES = 5 * 627.0
-"""Of one record as a look brings it: sealed, two addresses, from each of the five nodes that hold a key. Measured."""
+RECORD_BYTES = 627
+"""Of one record: a block's, sealed, with two addresses. Measured."""
+
+KEY_NODES = 5
+"""Nodes that hold a key, each of which sends what it has (``dht/kademlia.py``: num_replicas)."""
 
 
 def donors_for(own_id: str, told: Iterable[str], holders: Iterable[str], *, turn: int) -> list[str]:
@@ -56,9 +59,10 @@ def donors_for(own_id: str, told: Iterable[str], holders: Iterable[str], *, turn
         return hashlib.blake2b(f"{own_id} {turn} {peer_id}".encode(), digest_size=8).digest()
 
     ahead = sorted({*told} - {own_id}, key=rank)
-    others = sorted({*holders} - {own_id, *ahead[:MOST_TOLD]} | {*ahead[MOST_TOLD:]}, key=rank)
-    room = MAX_ASKED - len(ahead[:MOST_TOLD])
-    return sorted([*ahead[:MOST_TOLD], *others[:room]], key=rank) + others[room:]
+    first, rest = ahead[:MOST_TOLD], ahead[MOST_TOLD:]
+    others = sorted({*holders, *rest} - {own_id, *first}, key=rank)
+    room = MAX_ASKED - len(first)
+    return sorted([*first, *others[:room]], key=rank) + others[room:]
 
 
 def look_seconds(*, round_seconds: float, records: float, own: bool) -> float:
@@ -77,5 +81,5 @@ def look_seconds(*, round_seconds: float, records: float, own: bool) -> float:
         Which of the two: with whom rounds are made is read more often than what only placement and the embedding need.
     """
     often = min(LONGEST_LOOK, round_seconds / 4)
-    affordable = records * RECORD_BYTES / LOOK_BYTES_PER_SECOND
+    affordable = records * KEY_NODES * RECORD_BYTES / LOOK_BYTES_PER_SECOND
     return max(often, min(affordable, LONGEST_OWN if own else LONGEST_OTHERS))

@@ -36,7 +36,7 @@ def reducing_rates(lines: Sequence[Bandwidth], reachable: Sequence[bool]) -> lis
     The slower of both ways, for a reducer takes in what it gives out. Who does not know its line counts as the lower
     median of those that do, and nobody as more than ``MOST_RATE_RATIO`` times that.
     """
-    told = [min(rate for rate in (line.up, line.down or MAX_RATE)) for line in lines]
+    told = [min(line.up, line.down or MAX_RATE) for line in lines]
     known = [rate for rate, able in zip(told, reachable, strict=True) if able and rate]
     usual = median_low(known) if known else 1
     return [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from blockswarm.swarm.policy.asking import look_seconds
+from blockswarm.swarm.policy.asking import KEY_NODES, RECORD_BYTES, look_seconds
 from blockswarm.swarm.simulation.peers import RECORD_SECONDS
 
 Floats = npt.NDArray[np.float64]
@@ -31,9 +31,6 @@ WORKERS = 4
 TIMEOUT = 1.0
 """Seconds that a node which is gone, or too busy, holds up one of the workers (``dht/kademlia.py``: RPC_SECONDS)."""
 
-REPLICAS = 5
-"""Nodes that hold a key (``dht/kademlia.py``: num_replicas)."""
-
 STALE_SECONDS = 60.0
 """Time until tables have dropped a node that left: one upkeep of connections (``dht/keeper.py``: UPKEEP_SECONDS)."""
 
@@ -42,9 +39,6 @@ REQUEST_BYTES = 350
 
 REPLY_BYTES = 1800
 """Of its reply without a value: twenty nodes of about 80 bytes. Estimated from its fields."""
-
-RECORD_BYTES = 627
-"""Of a sealed block record with two addresses. Measured."""
 
 KEY_RECORDS = 512
 """Records that a node keeps under one key (``dht/kademlia.py``: MAX_SUBKEYS)."""
@@ -104,7 +98,7 @@ def lookup_seconds(
     unanswered : float
         Share of a key's holders that are too busy to answer in time.
     """
-    timeouts = rng.binomial(round(requests), stale, size) + rng.binomial(REPLICAS, unanswered, size)
+    timeouts = rng.binomial(round(requests), stale, size) + rng.binomial(KEY_NODES, unanswered, size)
     # Each worker that meets a dead node is held up; the others go on, so only what exceeds their shares adds up.
     held_up = np.where(timeouts > 0, np.maximum(TIMEOUT, timeouts * TIMEOUT / WORKERS) + 3.0 * rtt, 0.0)
     usual = ROUND_TRIPS * rtt * np.exp(0.13 * rng.standard_normal(size))
@@ -157,7 +151,7 @@ def directory_state(
     value = stored / shards * RECORD_BYTES
     wanted = looks * (REPLY_BYTES + value)  # bytes/s asked of each holder of a key
     answered = np.minimum(1.0, UPLINK_SHARE * up / np.maximum(wanted, 1.0))
-    found = 1.0 - (1.0 - answered) ** min(REPLICAS, max(nodes - 1, 0))
+    found = 1.0 - (1.0 - answered) ** min(KEY_NODES, max(nodes - 1, 0))
     tries, tries_others = (
         np.maximum(1.0, RECORD_SECONDS * 2 / 3 / (pause + seconds)) for pause in (own_pause, others_pause)
     )
@@ -168,7 +162,7 @@ def directory_state(
     each_second = shards * float(looks.sum()) / max(nodes, 1)
     stores = 3.0 / RECORD_SECONDS + 3.0 / round_seconds  # renewals; after each round state, and both progress reports
     searches = each_second + stores
-    replies = requests * REPLY_BYTES + REPLICAS * float(np.average(value * answered, weights=looks + 1e-12))
+    replies = requests * REPLY_BYTES + KEY_NODES * float(np.average(value * answered, weights=looks + 1e-12))
     sent = requests * REQUEST_BYTES * searches + replies * each_second + requests * REPLY_BYTES * stores
     return DirectoryState(
         requests=requests,
@@ -178,6 +172,6 @@ def directory_state(
         listed=listed,
         answered=answered,
         hottest=float(looks.max()) + float(nodes) / blocks / shards * stores,
-        messages=2.0 * (requests * searches + REPLICAS * stores),
-        sent=sent + stores * REPLICAS * (RECORD_BYTES + REQUEST_BYTES),
+        messages=2.0 * (requests * searches + KEY_NODES * stores),
+        sent=sent + stores * KEY_NODES * (RECORD_BYTES + REQUEST_BYTES),
     )

@@ -17,7 +17,7 @@ from blockswarm.swarm.simulation.combining import LEADER_WAITS, TAKE_OVER, Membe
 from blockswarm.swarm.simulation.lines import Lines
 from blockswarm.swarm.simulation.meeting import Lists
 from blockswarm.swarm.simulation.peers import Bools, Floats, Ints
-from blockswarm.swarm.simulation.seating import Groups, deal_out
+from blockswarm.swarm.simulation.seating import deal_out
 from blockswarm.swarm.simulation.world import World
 
 NORM_SPREAD = 0.15
@@ -57,7 +57,7 @@ def run_lists(world: World, times: RoundTimes, lists: Lists) -> Outcome:
     """Take every list from its parts to its votes."""
     round_ = _Round(world, times, lists)
     phase = round_.scatter()
-    verdicts, decision = round_.judge(phase, _decided(world, round_, phase))
+    verdicts, decision = round_.judge(phase, round_.decide(phase))
     found = round_.combine(phase, verdicts, decision)
     round_.count_bytes(phase, decision)
     return found
@@ -141,6 +141,24 @@ class _Round:
         late = present & (missing & reports[:, None, :]).any(axis=2)
         return _Scatter(scattered, heard, reports, late, present & np.asarray(self.lies == "nan"), needs)
 
+    def decide(self, phase: _Scatter) -> _Decision:
+        """Whether a group's leader, or the second in order, decides, when everyone knows it, and which of the two."""
+        leaves, members, heard = self.world.peers.leaves, self.groups.members, phase.heard
+        span = self.decide_end - self.scatter_end
+        report = 2.0 * self.lines.delay.max(axis=1)
+        alone = self.size == 1
+        silent = (self.present & ~heard).any(axis=1)
+        waited = np.maximum(phase.seconds, self.scatter_end + LEADER_WAITS * span)
+        at = np.where(silent, waited, phase.seconds + report)
+        at = np.where(alone, phase.seconds, at)
+        first = heard[:, 0] & (leaves[self.row[:, 0]] > at)
+        middle = self.scatter_end + TAKE_OVER * span
+        has_second = heard[:, 1] if members.shape[1] > 1 else np.zeros(len(members), dtype=bool)
+        second = ~first & has_second & (leaves[self.row[:, min(1, members.shape[1] - 1)]] > middle)
+        at = np.where(first, at, middle)
+        known = np.where(alone, at, at + report)
+        return _Decision((first | second) & (known <= self.decide_end), known, np.where(first | ~second, 0, 1))
+
     def judge(self, phase: _Scatter, decision: _Decision) -> tuple[Verdicts, _Decision]:
         """Whose updates are accepted at which weight, and which decisions accept any."""
         shape = self.world.shape
@@ -223,13 +241,29 @@ class _Round:
         )
 
     def count_bytes(self, phase: _Scatter, decision: _Decision) -> None:
-        """Count what the lines have moved by the ends of their phases."""
-        ends = self._ends("gather_end") - decision.at
-        moved = (
-            self.lines.moved(phase.needs, self.scatter_end - self.begin),
-            self.lines.moved(self.results[0], ends),
+        """Count scatter, and after a decision combine and gather, as far as lines carried them in time."""
+        peers, groups, present, slices = self.world.peers, self.groups, self.present, self.groups.slices
+        in_scatter = self.lines.moved(phase.needs, self.scatter_end - self.begin)
+        in_gather = self.lines.moved(self.results[0], self._ends("gather_end") - decision.at)
+        gathers = decision.made | ~self.single
+        others = present[:, :, None] & present[:, None, :] & ~np.eye(present.shape[1], dtype=bool)
+        scattered = np.where(others, slices[:, None, :] * in_scatter[:, :, None], 0.0)
+        gathered = np.where(others & gathers[:, None, None], (slices * in_gather)[:, :, None], 0.0)
+        # Between groups: means to the owners of parts, and one result of each back.
+        due = self.passed_on + np.where(present, self.sums[1], 0.0)
+        left = due * in_gather
+        wanted, there = (
+            np.bincount(groups.list_of, weights=amounts.sum(axis=1), minlength=len(groups.seats))
+            for amounts in (due, left)
         )
-        _count_bytes(self.world, self.groups, moved, decision.made | ~self.single, self.passed_on)
+        came = np.divide(there, wanted, out=np.zeros(len(wanted)), where=wanted > 0)
+        arrived = due * came[groups.list_of][:, None]
+        within = scattered + gathered
+        for axis, between, count in ((2, left, peers.send), (1, arrived, peers.receive)):
+            amounts = within.sum(axis=axis) + between
+            total = np.bincount(self.row[present], weights=amounts[present], minlength=peers.count).astype(np.float64)
+            rows = np.flatnonzero(total)
+            count("averaging", rows, total[rows])
 
 
 def _updates(world: World, row: Ints, present: Bools) -> tuple[Floats, Floats, npt.NDArray[np.str_]]:
@@ -243,49 +277,3 @@ def _updates(world: World, row: Ints, present: Bools) -> tuple[Floats, Floats, n
     norms = np.sqrt(honest) * np.exp(NORM_SPREAD * rng.standard_normal(row.shape))
     norms = norms * np.where(lies == "long", LIE_LENGTH, 1.0)
     return honest * np.where(lies == "samples", LIE_SAMPLES, 1.0), norms, lies
-
-
-def _decided(world: World, round_: _Round, phase: _Scatter) -> _Decision:
-    """Whether a group's leader, or the second in order, decides, when everyone knows it, and which of the two it is."""
-    peers, members, present = world.peers, round_.groups.members, round_.present
-    heard, scattered, scatter_end, decide_end = phase.heard, phase.seconds, round_.scatter_end, round_.decide_end
-    span = decide_end - scatter_end
-    report = 2.0 * round_.lines.delay.max(axis=1)
-    alone = present.sum(axis=1) == 1
-    silent = (present & ~heard).any(axis=1)
-    at = np.where(silent, np.maximum(scattered, scatter_end + LEADER_WAITS * span), scattered + report)
-    at = np.where(alone, scattered, at)
-    first = heard[:, 0] & (peers.leaves[np.maximum(members[:, 0], 0)] > at)
-    middle = scatter_end + TAKE_OVER * span
-    has_second = heard[:, 1] if members.shape[1] > 1 else np.zeros(len(members), dtype=bool)
-    second_row = np.maximum(members[:, min(1, members.shape[1] - 1)], 0)
-    second = ~first & has_second & (peers.leaves[second_row] > middle)
-    at = np.where(first, at, middle)
-    known = np.where(alone, at, at + report)
-    return _Decision((first | second) & (known <= decide_end), known, np.where(first | ~second, 0, 1))
-
-
-def _count_bytes(world: World, groups: Groups, moved: tuple[Floats, Floats], gathers: Bools, passed_on: Floats) -> None:
-    """Scatter, and where it came to a decision combine and gather, of everyone who was listed.
-
-    ``moved`` are the shares of both that have left each member in time, ``passed_on`` the bytes of the parts that each
-    reduces for others, shape [groups, members].
-    """
-    peers, present, slices = world.peers, groups.present, groups.slices
-    row = np.maximum(groups.members, 0)
-    others = present[:, :, None] & present[:, None, :] & ~np.eye(row.shape[1], dtype=bool)
-    scattered = np.where(others, slices[:, None, :] * moved[0][:, :, None], 0.0)
-    gathered = np.where(others & gathers[:, None, None], (slices * moved[1])[:, :, None], 0.0)
-    # Between groups: means to the owners of parts, and one result of each back.
-    due = passed_on + np.where(present, groups.parts * (groups.count - 1)[:, None], 0.0)
-    left = due * moved[1]
-    wanted, there = (
-        np.bincount(groups.list_of, weights=amounts.sum(axis=1), minlength=len(groups.seats)) for amounts in (due, left)
-    )
-    arrived = due * np.divide(there, wanted, out=np.zeros(len(wanted)), where=wanted > 0)[groups.list_of][:, None]
-    within = scattered + gathered
-    for axis, between, count in ((2, left, peers.send), (1, arrived, peers.receive)):
-        amounts = within.sum(axis=axis) + between
-        total = np.bincount(row[present], weights=amounts[present], minlength=peers.count).astype(np.float64)
-        rows = np.flatnonzero(total)
-        count("averaging", rows, total[rows])
