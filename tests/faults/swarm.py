@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from blockswarm.clock import SystemClock
 from blockswarm.dht.host import Host
 from blockswarm.dht.identity import Identity
 from blockswarm.peer.desk import Desk
@@ -30,27 +29,17 @@ from blockswarm.swarm.manifest import Manifest, create_manifest
 from blockswarm.swarm.policy.acceptance import heavier
 from blockswarm.swarm.policy.leader import leader_order
 from tests.faults.injection import BEGINS, SIGNALS, Fault, Line
+from tests.peer.hosts import Skipping, exchange_over, introduce, small_updates, start_host
 from tests.peer.wires import SMALLEST
 
 COUNT = 4
-SAMPLES = 16
 PHASES = {"meet": 1.0, "scatter": 0.6, "decide": 0.8, "gather": 0.6, "commit": 1.0}
 """On an idle machine, where each takes a twentieth of that when nothing is wrong."""
 
 Results = dict[str, tuple[RoundResult, float]]
 """By peer id: what came of a round there, and how long after the round's close."""
 
-LISTEN = ["/ip4/127.0.0.1/tcp/0"]
 FETCH_SECONDS = 20.0
-
-
-class Skipping(SystemClock):
-    """A clock that is set forward from one round to the next."""
-
-    skipped = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.skipped
 
 
 @dataclass
@@ -129,11 +118,7 @@ class Swarm:
 
     def next_round(self) -> int:
         """Set the clock forward to the beginning of the next round's meeting; its number."""
-        desk = self.replicas[0].desk
-        self.number += 1
-        while desk.times(self.number).train_end < self.clock.now():
-            self.number += 1
-        self.clock.skipped += desk.times(self.number).train_end - self.clock.now()
+        self.number = self.clock.skip_to_round(self.replicas[0].desk, self.number + 1)
         return self.number
 
     async def one_round(
@@ -150,7 +135,6 @@ class Swarm:
         victim, beyond : Replica, optional
             The culprit; and whom it has no line to any more when the line is cut.
         """
-        rng = np.random.default_rng(number)
         for replica in self.replicas:
             book = replica.desk.book(0, number)
             replica.line.begin(fault if replica is victim else None, replica.desk.times(number), book)
@@ -176,8 +160,7 @@ class Swarm:
                 replica.store.commit(result.state)
             return result, after
 
-        size = self.manifest.parameters(0)
-        deltas = [(1e-3 * rng.standard_normal(size)).astype(np.float32) for _ in self.replicas]
+        deltas = small_updates(number, len(self.replicas), self.manifest.parameters(0))
         # The embedding of a real volunteer is averaged beside its block; here one subject is enough.
         found = await asyncio.gather(*map(take_part, self.replicas, deltas))
         if victim is not None and victim.line.under_way:
@@ -185,23 +168,16 @@ class Swarm:
         return dict(zip(self.ids, found, strict=True))
 
     def _exchange(self, replica: Replica, number: int, delta: np.ndarray) -> Exchange:
-        others = tuple(peer_id for peer_id in self.ids if peer_id != replica.id)
-
-        async def look_again() -> tuple[str, ...]:
-            return others
-
-        return Exchange(
-            caller=replica.line,
-            identity=replica.identity,
-            manifest=self.manifest,
-            clock=self.clock,
-            book=replica.desk.book(0, number),
-            times=replica.desk.times(number),
+        return exchange_over(
+            replica.host,
+            self.manifest,
+            self.clock,
+            replica.desk,
+            number,
             parent=replica.state,
             delta=delta,
-            samples=SAMPLES,
-            replicas=others,
-            look_again=look_again,
+            others=[peer_id for peer_id in self.ids if peer_id != replica.id],
+            caller=replica.line,
             standing=replica.desk.standing(0),
         )
 
@@ -211,9 +187,9 @@ class Swarm:
             victim.signal(signal.SIGCONT)
         elif fault.kind == "kill":
             await victim.host.stop()
-            victim.host = await _start(victim.identity, self.manifest)
+            victim.host = await start_host(victim.identity, self.manifest.digest)
             victim.settle()
-            _introduce([replica.host for replica in self.replicas])
+            introduce([replica.host for replica in self.replicas])
 
     async def repair(self) -> None:
         """Whoever holds another state than others takes the heaviest over, through lines as they are."""
@@ -231,17 +207,6 @@ class Swarm:
             replica.line.heal()
 
 
-async def _start(identity: Identity, manifest: Manifest) -> Host:
-    return await Host.start(identity, listen=LISTEN, run_digest=manifest.digest, clock=SystemClock(), relay="off")
-
-
-def _introduce(hosts: list[Host]) -> None:
-    for host in hosts:
-        for other in hosts:
-            if other is not host:
-                host.learn(other.peer_id, other.addresses())
-
-
 @asynccontextmanager
 async def running_swarm(pace: float) -> AsyncIterator[Swarm]:
     """A swarm whose phases are ``pace`` times as long as on an idle machine; all its hosts are gone at the end."""
@@ -255,8 +220,8 @@ async def running_swarm(pace: float) -> AsyncIterator[Swarm]:
     try:
         for _ in range(COUNT):
             identity = Identity.ephemeral()
-            replicas.append(Replica(identity, manifest, clock, await _start(identity, manifest)))
-        _introduce([replica.host for replica in replicas])
+            replicas.append(Replica(identity, manifest, clock, await start_host(identity, manifest.digest)))
+        introduce([replica.host for replica in replicas])
         yield Swarm(manifest, clock, replicas)
     finally:
         for replica in replicas:

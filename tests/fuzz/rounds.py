@@ -14,7 +14,7 @@ import numpy as np
 from blockswarm.clock import ManualClock
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.packing import PackingError, pack, unpack
-from blockswarm.dht.rpc import Reply, Request
+from blockswarm.dht.rpc import Reply
 from blockswarm.errors import BlockswarmError
 from blockswarm.peer import chain
 from blockswarm.peer.desk import Desk
@@ -33,6 +33,7 @@ from blockswarm.swarm.session_messages import SessionRequest, text_check
 from blockswarm.swarm.statements import Averaged, Counted, Decision, MemberList, Outcome, Vote
 from tests.fuzz.streams import loop
 from tests.fuzz.target import IDENTITIES, MIB, NOW, Target, manifest
+from tests.methods import Methods
 
 OWN, LEADER, THIRD, STRANGER = IDENTITIES
 ROUND, BLOCK = 3, 1
@@ -42,17 +43,8 @@ PATIENCE = 0.01
 """Seconds for one message. Those that wait for others are given up on, as callers do."""
 
 
-class Methods:
-    """What a host would offer: handlers by method, asked as a host asks them."""
-
-    def __init__(self) -> None:
-        self.handlers: dict[str, tuple[Any, Any]] = {}
-
-    def register(
-        self, method: str, handler: Any, *, max_blob: Any = 0, run_bound: bool = True, timeout: float = 30
-    ) -> None:
-        """See `blockswarm.dht.host.Host.register`."""
-        self.handlers[method] = handler, max_blob
+class Alone(Methods):
+    """What a host would offer that reaches nobody."""
 
     def connected_peers(self) -> list[str]:
         """See `blockswarm.dht.host.Host.connected_peers`."""
@@ -62,15 +54,11 @@ class Methods:
         """See `blockswarm.dht.host.Host.call`: the next peer is gone."""
         raise RpcError("unreachable", "gone")
 
-    async def ask(self, peer_id: str, method: str, body: dict[str, Any], blob: bytes) -> bool:
+    async def takes(self, peer_id: str, method: str, body: dict[str, Any], blob: bytes) -> bool:
         """Whether a message was taken; any other failure than a refusal is raised."""
-        handler, limit = self.handlers[method]
         try:
-            most = limit(peer_id, body, len(blob)) if callable(limit) else limit
-            if len(blob) > most:
-                return False
             async with asyncio.timeout(PATIENCE):
-                reply = await handler(Request(peer_id, method, body, bytearray(blob)))
+                reply = await self.ask(peer_id, method, body, blob)
         except TimeoutError:
             return False
         except RpcRefused as refusal:
@@ -81,7 +69,7 @@ class Methods:
         return True
 
 
-def _talk(make: Callable[[], Methods], data: bytes) -> bool:
+def _talk(make: Callable[[], Alone], data: bytes) -> bool:
     """Give a peer one message after another: a msgpack list of ``[who, method, body, blob]``."""
     try:
         messages = unpack(data, max_bytes=MIB)
@@ -90,13 +78,13 @@ def _talk(make: Callable[[], Methods], data: bytes) -> bool:
     if not isinstance(messages, list):
         return False
     methods, taken = make(), 0
-    names = sorted(methods.handlers)
+    names = sorted(methods.methods)
     for message in messages[:MOST_MESSAGES]:
         match message:
             case [int(who), str(method), dict(body), bytes(blob)]:
-                name = method if method in methods.handlers else names[len(method) % len(names)]
+                name = method if method in methods.methods else names[len(method) % len(names)]
                 peer = IDENTITIES[1 + who % 3].peer_id
-                taken += loop().run_until_complete(methods.ask(peer, name, body, blob))
+                taken += loop().run_until_complete(methods.takes(peer, name, body, blob))
     return taken > 0
 
 
@@ -108,11 +96,11 @@ def _state(subject: int) -> State:
 # -- rounds ------------------------------------------------------------------------------------------------------------
 
 
-def _meeting() -> Methods:
+def _meeting() -> Alone:
     """A replica that waits to be listed for round 3."""
     desk = Desk(OWN.peer_id, manifest(), ManualClock(NOW), {BLOCK: _state(BLOCK), EMBEDDING: _state(EMBEDDING)}.get)
     desk.book(BLOCK, ROUND).note_presence(OWN.peer_id, Presence(_state(BLOCK).digest, 16, True))
-    methods = Methods()
+    methods = Alone()
     desk.register(methods)
     Hosting(manifest(), ManualClock(NOW), desk).register(methods)
     return methods
@@ -234,12 +222,12 @@ async def _idle(work: Callable[[], Any]) -> Any:
     raise BlockswarmError("the worker has ended")
 
 
-def _holder() -> Methods:
+def _holder() -> Alone:
     """A holder of two states of block 1."""
     store = StateStore(ManualClock(NOW))
     for subject in (BLOCK, EMBEDDING):
         store.commit(_state(subject))
-    methods = Methods()
+    methods = Alone()
     serve_manifest(methods, manifest())
     serve_states(methods, store)
     serving = ServingDesk(manifest(), store, _idle, ManualClock(NOW), block=BLOCK)

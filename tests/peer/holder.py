@@ -12,7 +12,7 @@ import torch
 
 from blockswarm.clock import Clock, SystemClock
 from blockswarm.dht.errors import RpcRefused
-from blockswarm.dht.rpc import Reply, Request
+from blockswarm.dht.rpc import Handler, Reply
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.readout import BlockReader
 from blockswarm.model.windows import window_start
@@ -21,6 +21,7 @@ from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.messages import LogprobsRequest, SweepRequest
 from blockswarm.swarm.session_messages import SessionRequest, text_check
+from tests.methods import Methods
 
 torch.set_num_threads(1)
 
@@ -51,10 +52,11 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     return await asyncio.to_thread(work)
 
 
-class Holder:
+class Holder(Methods):
     """A desk with three rounds of states behind one block, called as the network calls it."""
 
     def __init__(self, block: int, worker: Any = in_thread, clock: Clock | None = None) -> None:
+        super().__init__()
         clock = clock or SystemClock()
         self.store = StateStore(clock)
         for number in (1, 2, 3):
@@ -63,21 +65,14 @@ class Holder:
         self.block = self.store.recent(block)[0]
         self.embedding = self.store.recent(EMBEDDING)[0]
         self.desk = ServingDesk(MANIFEST, self.store, worker, clock, block=block)
-        self.methods: dict[str, tuple[Any, Any]] = {}
         self.desk.register(self)
 
-    def register(
-        self, method: str, handler: Any, *, max_blob: Any = 0, run_bound: bool = True, timeout: float = 30.0
-    ) -> None:
+    def register(self, method: str, handler: Handler, *, run_bound: bool = True, **limits: Any) -> None:
         assert run_bound
-        self.methods[method] = handler, max_blob
+        super().register(method, handler, **limits)
 
     async def call(self, method: str, body: dict[str, Any], blob: bytes = b"", *, caller: str = "caller") -> Reply:
-        handler, max_blob = self.methods[method]
-        allowed = max_blob(caller, body, len(blob)) if callable(max_blob) else max_blob
-        if len(blob) > allowed:
-            raise RpcRefused("too-large", f"{len(blob)} bytes, at most {allowed}")
-        return await handler(Request(caller, method, body, bytearray(blob)))
+        return await self.ask(caller, method, body, blob)
 
     def logprobs(self, *windows: bytes, take: tuple[int, ...] | None = None, **changes: Any) -> dict[str, Any]:
         return (

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from blockswarm.peer.desk import Desk
-from blockswarm.peer.exchange import Exchange
 from blockswarm.peer.heads import Head
 from blockswarm.peer.hosting import Hosting
 from blockswarm.peer.line import Line
@@ -20,9 +19,9 @@ from blockswarm.peer.states import State
 from blockswarm.peer.trainer import Trainer
 from blockswarm.swarm.codec import encoded_size
 from blockswarm.swarm.manifest import create_manifest
-from tests.peer.hosts import running_hosts
+from tests.peer.hosts import PHASES, Skipping, exchange_over, running_hosts
 from tests.peer.test_contributor import Slow, SmallSteps
-from tests.peer.test_round_groups_hosts import PHASES, Replica, Skipping
+from tests.peer.test_round_groups_hosts import Replica
 from tests.peer.wires import SMALLEST
 
 pytestmark = pytest.mark.timeout(120)
@@ -53,22 +52,16 @@ class Member(Replica):
         self.desk.line = lambda subject: Line.beginning(self.state)
 
     async def average(self, number: int, delta: np.ndarray, other: str) -> RoundResult:
-        async def look_again() -> tuple[str, ...]:
-            return (other,)
-
         guests = self.hosting.guests(0, number)
-        exchange = Exchange(
-            caller=self.host,
-            identity=self.host.identity,
-            manifest=self.manifest,
-            clock=self.clock,
-            book=self.desk.book(0, number),
-            times=self.desk.times(number),
+        exchange = exchange_over(
+            self.host,
+            self.manifest,
+            self.clock,
+            self.desk,
+            number,
             parent=self.state,
             delta=delta,
-            samples=16,
-            replicas=(other,),
-            look_again=look_again,
+            others=(other,),
             guests=guests,
         )
         result = await run_round(exchange)
@@ -100,12 +93,12 @@ async def test_a_contributors_update_goes_out_over_real_hosts_and_all_members_ho
         slow.trainer.start()
 
         async def next_round(number: int) -> list[RoundResult]:
-            clock.skipped += max(0.0, members[0].desk.times(number).train_end - clock.now())
+            clock.skip_to(members[0].desk.times(number).train_end)
             delta = np.full(len(genesis.values), 1e-3, np.float32)
             results = await asyncio.gather(
                 *(member.average(number, delta, names[1 - index]) for index, member in enumerate(members))
             )
-            clock.skipped += max(0.0, members[0].desk.times(number).close - clock.now())
+            clock.skip_to(members[0].desk.times(number).close)
             assert [result.failure for result in results] == ["", ""]
             assert len({result.state.digest for result in results if result.state}) == 1
             return results

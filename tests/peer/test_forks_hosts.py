@@ -16,7 +16,6 @@ from blockswarm.dht.host import Host
 from blockswarm.peer.catchup import CatchUp
 from blockswarm.peer.connection import Connection
 from blockswarm.peer.desk import Desk
-from blockswarm.peer.exchange import Exchange
 from blockswarm.peer.forks import Forks
 from blockswarm.peer.giving import serve_states
 from blockswarm.peer.heads import claim_of
@@ -27,15 +26,13 @@ from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.peer.states import State, StateStore
 from blockswarm.peer.trainer import Learner, Trainer
 from blockswarm.swarm.manifest import EMBEDDING, Manifest, create_manifest
-from tests.peer.hosts import running_hosts
+from tests.peer.hosts import PHASES, SAMPLES, Skipping, exchange_over, running_hosts, small_updates
 from tests.peer.test_live import VectorLearner
-from tests.peer.test_round_groups_hosts import Skipping
 from tests.peer.wires import SMALLEST
 
 pytestmark = pytest.mark.timeout(120)
 
 BLOCK = 0
-PHASES = {"meet": 10.0, "scatter": 6.0, "decide": 6.0, "gather": 6.0, "commit": 8.0}
 ROUNDS_APART = 3
 """As many as states are kept in memory: the one before the fork is on disk alone."""
 
@@ -82,23 +79,17 @@ class Peer:
         assert state is not None
         return state
 
-    async def take_part(self, number: int, delta: np.ndarray, samples: int, others: list[str]) -> RoundResult:
-        async def nobody() -> tuple[str, ...]:
-            return ()
-
+    async def take_part(self, number: int, delta: np.ndarray, others: list[str]) -> RoundResult:
         parent = self.state
-        exchange = Exchange(
-            caller=self.host,
-            identity=self.host.identity,
-            manifest=self.run,
-            clock=self.clock,
-            book=self.desk.book(BLOCK, number),
-            times=self.desk.times(number),
+        exchange = exchange_over(
+            self.host,
+            self.run,
+            self.clock,
+            self.desk,
+            number,
             parent=parent,
             delta=delta,
-            samples=samples,
-            replicas=tuple(peer for peer in others if peer != self.host.peer_id),
-            look_again=nobody,
+            others=[peer for peer in others if peer != self.host.peer_id],
             merge=await self.forks.merge(BLOCK, number),
             note_merge=partial(self.forks.note_merge, BLOCK),
         )
@@ -111,18 +102,13 @@ class Peer:
         return result
 
 
-async def one_round(there: list[Peer], samples: int) -> tuple[list[RoundResult], np.ndarray]:
+async def one_round(there: list[Peer]) -> tuple[list[RoundResult], np.ndarray]:
     """The next round of those that are there, and the mean of their updates."""
-    clock, desk = there[0].clock, there[0].desk
-    number = 1 + max(peer.state.round for peer in there)
-    while desk.times(number).train_end < clock.now():
-        number += 1
-    clock.skipped += desk.times(number).train_end - clock.now()
-    rng = np.random.default_rng(number)
-    deltas = [(1e-3 * rng.standard_normal(len(there[0].state.values))).astype(np.float32) for _ in there]
+    number = there[0].clock.skip_to_round(there[0].desk, 1 + max(peer.state.round for peer in there))
+    deltas = small_updates(number, len(there), len(there[0].state.values))
     ids = [peer.host.peer_id for peer in there]
     results = await asyncio.gather(
-        *(peer.take_part(number, delta, samples, ids) for peer, delta in zip(there, deltas, strict=True))
+        *(peer.take_part(number, delta, ids) for peer, delta in zip(there, deltas, strict=True))
     )
     return list(results), np.mean(np.stack(deltas), axis=0)
 
@@ -137,11 +123,11 @@ async def test_news_of_a_heavier_line_brings_a_parted_host_back_with_its_work(tm
         for peer in peers:
             await peer.begin()
         winners, loser = peers[:2], peers[2]
-        await one_round(peers, 16)
+        await one_round(peers)
         ancestor = loser.state
         for _ in range(ROUNDS_APART):
-            await one_round(winners, 16)
-            await one_round([loser], 16)
+            await one_round(winners)
+            await one_round([loser])
         won, lost = winners[0].state, loser.state
         assert loser.store.get(BLOCK, ancestor.digest) is None
 
@@ -152,14 +138,14 @@ async def test_news_of_a_heavier_line_brings_a_parted_host_back_with_its_work(tm
         assert loser.state.digest == won.digest
         (fork,) = [event for event in loser.events if event["event"] == "fork"]
         assert fork["merging"] and fork["bytes"] > 0
-        assert (fork["own_samples"], fork["other_samples"]) == (16 * ROUNDS_APART, 32 * ROUNDS_APART)
+        assert (fork["own_samples"], fork["other_samples"]) == (SAMPLES * ROUNDS_APART, 2 * SAMPLES * ROUNDS_APART)
         learner = await loser.trainer.run(lambda learner: cast(VectorLearner, learner))
         np.testing.assert_array_equal(learner.theta, won.values)  # no residual of the lost line's encoding stays
         assert learner.resets == 1
 
         trained = np.zeros_like(won.values)
         while await loser.forks.merge(BLOCK, loser.state.round + 1) is not None:
-            results, mean = await one_round(peers, 16)
+            results, mean = await one_round(peers)
             assert len({result.state.digest for result in results if result.state}) == 1
             assert not results[0].rejected and len(results[0].accepted) == 3
             trained += mean

@@ -10,8 +10,9 @@ import pytest
 
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.host import Host
-from blockswarm.dht.rpc import BlobLimit, Handler, Reply, Request
+from blockswarm.dht.rpc import Reply, Request
 from blockswarm.peer.forwarding import FORWARDED, MAX_FORWARDED, MAX_OF_CALLER, serve_forwarding
+from tests.methods import Methods
 from tests.peer.hosts import running_hosts
 
 
@@ -88,45 +89,32 @@ async def test_one_caller_cannot_keep_all_others_out(three: list[Host]) -> None:
         return Reply({})
 
     holder.register("states", states)
-    handler, size = recorded(relay)
+    methods = recorded(relay)
     wrapped = {"to": holder.peer_id, "method": "states", "body": {}, "max_blob": 0}
-    calls = [
-        asyncio.create_task(handler(Request("greedy", "forward", wrapped, bytearray()))) for _ in range(MAX_OF_CALLER)
-    ]
+    calls = [asyncio.create_task(methods.ask("greedy", "forward", wrapped)) for _ in range(MAX_OF_CALLER)]
     for _ in range(MAX_OF_CALLER):  # each begins when the loop comes round to it
         await asyncio.sleep(0)
-    assert busy(size, "greedy", wrapped) and not busy(size, "another", wrapped)
+    assert busy(methods, "greedy", wrapped) and not busy(methods, "another", wrapped)
     held.set()
     await asyncio.gather(*calls)
-    assert not busy(size, "greedy", wrapped)
+    assert not busy(methods, "greedy", wrapped)
 
 
-def recorded(relay: Host) -> tuple[Any, Any]:
-    """The handler and the size check that a host is given."""
-    kept: dict[str, Any] = {}
+def recorded(relay: Host) -> Methods:
+    """What a host is given that stands where ``relay`` does."""
 
-    class Kept:
+    class Kept(Methods):
         connected_peers = staticmethod(relay.connected_peers)
         call = staticmethod(relay.call)
 
-        def register(
-            self,
-            method: str,
-            handler: Handler,
-            *,
-            max_blob: BlobLimit = 0,
-            run_bound: bool = True,
-            timeout: float = 30.0,
-        ) -> None:
-            kept[method] = handler, max_blob
-
-    serve_forwarding(Kept())
-    return kept["forward"]
+    kept = Kept()
+    serve_forwarding(kept)
+    return kept
 
 
-def busy(size: Any, caller: str, body: dict[str, Any]) -> bool:
+def busy(methods: Methods, caller: str, body: dict[str, Any]) -> bool:
     try:
-        size(caller, body, 0)
+        methods.check_size(caller, "forward", body, 0)
     except RpcRefused as refused:
         return refused.code == "busy"
     return False

@@ -9,36 +9,17 @@ import time
 import numpy as np
 import pytest
 
-from blockswarm.clock import SystemClock
 from blockswarm.dht.host import Host
 from blockswarm.peer.desk import Desk
-from blockswarm.peer.exchange import Exchange
 from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest, create_manifest
-from tests.peer.hosts import running_hosts
+from tests.peer.hosts import PHASES, Skipping, exchange_over, running_hosts, small_updates
 from tests.peer.wires import SMALLEST
 
 pytestmark = pytest.mark.timeout(300)
 
 COUNT, GROUP = 12, 4
-PHASES = {"meet": 10.0, "scatter": 6.0, "decide": 6.0, "gather": 6.0, "commit": 8.0}
-
-
-class Skipping(SystemClock):
-    """A clock that is set forward to the next round, so that nobody sits through the time between two."""
-
-    skipped = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.skipped
-
-
-def manifest() -> Manifest:
-    """A small block, and rounds long enough for a busy machine; a phase ends as soon as all are through."""
-    return create_manifest(
-        name="groups", now=time.time(), size=SMALLEST, round_seconds=60.0, phases=PHASES, group_size=GROUP, seed=1
-    )
 
 
 @dataclasses.dataclass
@@ -58,25 +39,19 @@ class Replica:
         self.desk.register(self.host)
 
     async def take_part(self, number: int, delta: np.ndarray, others: tuple[str, ...]) -> RoundResult:
-        async def look_again() -> tuple[str, ...]:
-            return others
-
         def phase(name: str) -> None:
             if name == self.killed_at:
                 self.kill = asyncio.create_task(self.host.stop())
 
-        exchange = Exchange(
-            caller=self.host,
-            identity=self.host.identity,
-            manifest=self.manifest,
-            clock=self.clock,
-            book=self.desk.book(0, number),
-            times=self.desk.times(number),
+        exchange = exchange_over(
+            self.host,
+            self.manifest,
+            self.clock,
+            self.desk,
+            number,
             parent=self.state,
             delta=delta,
-            samples=16,
-            replicas=others,
-            look_again=look_again,
+            others=others,
             on_phase=phase,
         )
         result = await run_round(exchange)
@@ -90,15 +65,10 @@ class Replica:
 
 async def one_round(replicas: list[Replica]) -> list[RoundResult]:
     """The next round of all that are still there."""
-    clock, there = replicas[0].clock, [replica for replica in replicas if replica.kill is None]
-    desk = there[0].desk
-    number = 1 + there[0].state.round
-    while desk.times(number).train_end < clock.now():
-        number += 1
-    clock.skipped += desk.times(number).train_end - clock.now()
+    there = [replica for replica in replicas if replica.kill is None]
+    number = there[0].clock.skip_to_round(there[0].desk, 1 + there[0].state.round)
     ids = [replica.host.peer_id for replica in replicas]
-    rng = np.random.default_rng(number)
-    deltas = [(1e-3 * rng.standard_normal(len(replicas[0].state.values))).astype(np.float32) for _ in there]
+    deltas = small_updates(number, len(there), len(there[0].state.values))
     return await asyncio.gather(
         *(
             replica.take_part(number, delta, tuple(peer_id for peer_id in ids if peer_id != replica.host.peer_id))
@@ -108,7 +78,9 @@ async def one_round(replicas: list[Replica]) -> list[RoundResult]:
 
 
 async def test_twelve_hosts_in_three_groups_hold_one_state_after_every_round_one_of_them_killed_in_the_middle() -> None:
-    run = manifest()
+    run = create_manifest(
+        name="groups", now=time.time(), size=SMALLEST, round_seconds=60.0, phases=PHASES, group_size=GROUP, seed=1
+    )
     clock = Skipping()
     genesis = State.genesis(run, 0)
     async with running_hosts(COUNT, run.digest) as hosts:

@@ -25,7 +25,6 @@ from blockswarm.dht import frames, rpc
 from blockswarm.dht.control import ControlError
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.host import Host
-from blockswarm.dht.rpc import BlobLimit, Handler, Request
 from blockswarm.model.config import ModelConfig
 from blockswarm.model.readout import BlockReader
 from blockswarm.peer.giving import serve_manifest, serve_states
@@ -35,6 +34,7 @@ from blockswarm.swarm.manifest import EMBEDDING, create_manifest
 from blockswarm.swarm.messages import LogprobsRequest, StatesRequest, SweepRequest
 from blockswarm.swarm.session_messages import SessionRequest, text_check
 from tests.dht.world import eventually
+from tests.methods import Methods
 from tests.peer.hosts import running_hosts
 
 torch.set_num_threads(1)
@@ -281,27 +281,14 @@ async def test_ten_thousand_half_open_streams_take_no_room_and_no_time(
 
 async def test_ten_thousand_sessions_with_pins_of_their_own_leave_nothing_behind() -> None:
     desk = new_desk()
-    methods: dict[str, Any] = {}
-
-    class Methods:
-        def register(
-            self,
-            method: str,
-            handler: Handler,
-            *,
-            max_blob: BlobLimit = 0,
-            run_bound: bool = True,
-            timeout: float = 30.0,
-        ) -> None:
-            methods[method] = handler
-
-    desk.register(Methods())
+    methods = Methods()
+    desk.register(methods)
 
     async def session(number: int) -> None:
         digest = number.to_bytes(32, "big")
         with pytest.raises(RpcRefused):
-            await methods["logprobs"](Request("peer", "logprobs", logprobs(digest=digest), bytearray()))
-        await methods["states"](Request("peer", "states", StatesRequest((digest,)).to_body(), bytearray()))
+            await methods.ask("peer", "logprobs", logprobs(digest=digest))
+        await methods.ask("peer", "states", StatesRequest((digest,)).to_body())
 
     await session(0)
     tracemalloc.start()

@@ -18,7 +18,7 @@ import numpy as np
 from blockswarm.clock import Clock
 from blockswarm.dht.errors import RpcError, RpcRefused
 from blockswarm.dht.identity import Identity
-from blockswarm.dht.rpc import Reply, Request
+from blockswarm.dht.rpc import Reply
 from blockswarm.model.config import ModelConfig
 from blockswarm.peer.desk import Desk
 from blockswarm.peer.exchange import Exchange
@@ -26,6 +26,7 @@ from blockswarm.peer.round import RoundResult, run_round
 from blockswarm.peer.states import State
 from blockswarm.swarm.manifest import Manifest, create_manifest
 from blockswarm.swarm.policy.phases import next_round_to_join
+from tests.methods import Methods
 from tests.virtual_time import LoopClock
 
 SMALLEST = ModelConfig(kind="mlp", dim=16, blocks=3, layers=1, heads=1, context=16)
@@ -53,7 +54,7 @@ def quick_manifest(now: float, *, first: int = 1, **choices: Any) -> Manifest:
 
 
 @dataclass
-class Replica:
+class Replica(Methods):
     """One peer of the network in memory."""
 
     identity: Identity
@@ -76,11 +77,6 @@ class Replica:
 
     def head(self, subject: int) -> State | None:
         return self.state if subject == self.state.subject else None
-
-    def register(
-        self, method: str, handler: Any, *, max_blob: Any = 0, run_bound: bool = True, timeout: float = 30.0
-    ) -> None:
-        self.methods[method] = (handler, max_blob)
 
 
 class Wires:
@@ -122,14 +118,9 @@ class Wires:
         if unsent or target.silent or (sender.identity.peer_id, target_id, method) in self.lost:
             await asyncio.sleep(timeout)
             raise RpcError("timeout", f"no answer in {timeout:.1f} s")
-        handler, max_blob = target.methods[method]
         body = msgpack.unpackb(msgpack.packb(body))
-        peer_id = sender.identity.peer_id
         try:
-            limit = max_blob(peer_id, body, len(blob)) if callable(max_blob) else max_blob
-            if len(blob) > limit:
-                raise RpcRefused("too-large", f"{len(blob)} bytes, at most {limit}")
-            reply = await handler(Request(peer_id=peer_id, method=method, body=body, blob=blob))
+            reply = await target.ask(sender.identity.peer_id, method, body, blob)
         except RpcRefused as error:
             raise RpcError(error.code, error.text, error.detail) from None
         if target.silent:

@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import os
 import signal
-import sys
 from collections import Counter
 from typing import Any
 
 import torch
+from commands import answer_commands
 from one_holder import FAULTS, LISTEN, MODEL, Holder, announce_run, offer_manifest
 
 from blockswarm.clock import SystemClock
@@ -165,14 +164,8 @@ async def main() -> None:
     """Carry out commands until standard input ends."""
     torch.set_num_threads(1)
     swarm = Swarm()
-    loop = asyncio.get_running_loop()
     try:
-        while line := await loop.run_in_executor(None, sys.stdin.readline):
-            try:
-                answer = await swarm.carry_out(json.loads(line))
-            except Exception as error:
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            print(json.dumps(answer), flush=True)
+        await answer_commands(swarm.carry_out)
     finally:
         await swarm.stop()
 

@@ -37,6 +37,7 @@ from blockswarm.peer.serving import ServingDesk
 from blockswarm.peer.states import State, StateStore
 from blockswarm.swarm.manifest import EMBEDDING
 from tests.soak.serving.world import MODEL, ROUND_SAMPLES, World
+from tests.swarm.commands import answer_commands
 from tests.swarm.signing import certify
 
 ANY_PORT = "/ip4/127.0.0.1/tcp/0"
@@ -248,15 +249,9 @@ async def main(folder: Path) -> None:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)  # that loopback is loopback, and p2pd that is killed
     swarm = Swarm(World(folder))
-    loop = asyncio.get_running_loop()
     try:
         print(json.dumps(await swarm.start()), flush=True)
-        while line := await loop.run_in_executor(None, sys.stdin.readline):
-            try:
-                answer = await swarm.carry_out(json.loads(line))
-            except Exception as error:
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            print(json.dumps(answer), flush=True)
+        await answer_commands(swarm.carry_out)
     finally:
         await swarm.stop()
 
